@@ -52,6 +52,8 @@ class Comparison:
     - `smallest_visible_difference`: relative difference that such launches detect with probability
       `POWER`, at the confidence of the interval.
     - `paired`: whether launches of the same blocks were compared.
+    - `is_over_sessions`: whether sessions were compared, in pairs or not. Then `ratio.launches` is
+      the number of sessions.
 
     With too few launches, `p` and `smallest_visible_difference` are None.
     """
@@ -60,6 +62,7 @@ class Comparison:
     p: float | None
     smallest_visible_difference: float | None
     paired: bool
+    is_over_sessions: bool = False
 
     @property
     def verdict(self) -> Literal["faster", "slower", "not_distinguishable"]:
@@ -95,7 +98,7 @@ class _Difference:
     - `freedom`: degrees of freedom of `error`.
     - `count`: number of pairs if `paired`, else the number of launches of the smaller set. Of
       several sessions, the number of sessions.
-    - `is_over_sessions`: whether the pairs are sessions.
+    - `is_over_sessions`: whether sessions are compared.
     """
 
     centre: float
@@ -284,7 +287,7 @@ def _build_comparison(difference: _Difference, confidence: float) -> Comparison:
     p = float(min(1.0, 2 * special.stdtr(difference.freedom, -t_value)))
     visible_difference = math.expm1(min((t_confidence + t_power) * error, _MAX_LOGARITHM))
     ratio = Interval(_bounded_exp(centre), low, high, difference.count, confidence)
-    return Comparison(ratio, p, visible_difference, difference.paired)
+    return Comparison(ratio, p, visible_difference, difference.paired, difference.is_over_sessions)
 
 
 def _bounded_exp(logarithm: float) -> float:
@@ -403,7 +406,9 @@ def _difference_of_session_means(
     )
     difference = _unpaired_difference(means_a, means_b)
     is_known = min(len(means_a), len(means_b)) >= MIN_SESSIONS
-    return difference if is_known else replace(difference, error=None)
+    return (
+        replace(difference, is_over_sessions=True) if is_known else replace(difference, error=None)
+    )
 
 
 def _difference_within_sessions(a: Launches, b: Launches) -> _Difference:

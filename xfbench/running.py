@@ -72,7 +72,8 @@ def run(
     - `workload`: workloads (see `xfbench workload list`) (default: lenet,convnet).
     - `device`: devices: cpu, cuda (default: cpu).
     - `precision`: precisions: float32, float64, tf32, bfloat16, float16 (default: float32).
-    - `kernel`: kernel libraries (see `xfbench framework list`) (default: the framework's).
+    - `kernel`: kernel libraries (see `xfbench framework list`); all stands for each one of the
+      framework (default: the framework's).
     - `steps`: timed steps (see --min-time) (default: at least 20; cuda: at least 200).
     - `epochs`: epochs to train, each followed by an evaluation.
     - `warmup`: untimed steps after the first step (default: 3).

@@ -15,9 +15,9 @@ from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.comparison import CellComparison, FailLimit, Side
 from xfbench.base import digests, errors
 from xfbench.host.machine import describe_machine
-from xfbench.model import certificate
+from xfbench.model import adapter, certificate
 from xfbench.pairwise import Comparison
-from xfbench.rendering import record_listing
+from xfbench.rendering import record_listing, tables
 from xfbench.rendering.report.sentences import build_summary
 from xfbench.statistics import Interval
 from xfbench.store.results_folder import Store
@@ -68,7 +68,6 @@ def test_compare_pairs_cells_that_differ_only_in_named_fields(fill_folder):
         assert pair.figures.ratio.value == pytest.approx(2.0, rel=0.01)
         assert pair.figures.ratio.low < 2.0 < pair.figures.ratio.high
     ratios = [pair.figures.ratio.value for pair in comparisons]
-    assert result.mean.value == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
     assert result.mean.value == pytest.approx(math.sqrt(ratios[0] * ratios[1]))
 
 
@@ -294,6 +293,58 @@ def test_mean_excludes_unproven_comparisons_and_has_an_interval(fill_folder):
     assert result.mean.low < 4.0 < result.mean.high < 4.2
 
 
+def test_ratios_with_a_common_cell_have_no_mean(fill_folder):
+    """One cell of B is in two ratios, so they are not independent."""
+    for threads in (1, 2):
+        results = fill_folder(framework="torch", kernel="onednn", threads=threads, proven=True)
+    fill_folder(framework="mxnet", kernel="onednn", threads=1, proven=True)
+    sides = Side.parse("framework=torch", results), Side.parse("framework=mxnet,threads=1", results)
+    result = comparison.compare(*sides)
+    assert [row.verdict is not None for row in result.comparisons] == [True, True]
+    assert result.mean is None
+
+
+def test_kernels_without_a_launch_are_listed_for_frameworks_only(fill_folder):
+    results = fill_folder(framework="torch", kernel="onednn", proven=True)
+    fill_folder(framework="torch", kernel="native", proven=True)
+    fill_folder(framework="mxnet", kernel="native", proven=True)
+
+    def find_kernels(a, b):
+        sides = Side.parse(a, results), Side.parse(b, results)
+        return comparison.compare(*sides).unmeasured_kernels
+
+    torch_kernels = {*adapter.load("torch").kernels_on("cpu")} - {"onednn", "native"}
+    kernels = find_kernels("framework=torch", "framework=mxnet")
+    assert {name: {*values} for name, values in kernels.items()} == {
+        "torch": torch_kernels,
+        "mxnet": {"onednn"},
+    }
+    assert find_kernels("framework=torch,kernel=onednn", "framework=mxnet") == {}
+    assert find_kernels("kernel=onednn,framework=torch", "kernel=native,framework=torch") == {}
+    completed = subprocess.run(
+        [sys.executable, "-m", "xfbench", "compare", "framework=torch", "framework=mxnet"],
+        env={"XFBENCH_RESULTS": str(results), "HOME": str(results.parent), "COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "other kernels of torch (channels_last, inductor) and mxnet (onednn)" in completed.stdout
+
+
+def test_table_says_how_many_intervals_hold_together_and_what_was_counted():
+    def build_row(name, **fields):
+        figures = Comparison(Interval(1.2, 1.1, 1.3, 3), 0.01, 0.1, True, **fields)
+        return CellComparison(f"lenet · {name}", "lenet · b", figures, "faster")
+
+    rows = [build_row("a"), build_row("c", is_over_sessions=True)]
+    assert [line.split()[-4:-2] for line in tables.comparison_table(rows).splitlines()[2:]] == [
+        ["3", "pairs"],
+        ["3", "sessions"],
+    ]
+    assert "95 % (joint for 2)" in tables.comparison_table(rows)
+    assert "joint" not in tables.comparison_table(rows[:1])
+
+
 def test_cells_without_a_partner_and_failed_cells_are_listed(fill_folder, record):
     before, after = fill_folder("before"), fill_folder("after")
     fill_folder("before", workload="convnet")
@@ -440,6 +491,7 @@ def test_cells_of_different_sessions_have_no_verdict(record, tmp_path):
         assert pair.verdict is None and "in 3 sessions or more" in pair.reason
     [pair] = launch_session(3)
     assert pair.verdict == "slower" and pair.figures.ratio.launches == 3
+    assert pair.figures.is_over_sessions and not pair.figures.paired
 
 
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):

@@ -3,6 +3,7 @@
 import pytest
 
 from xfbench.base.errors import UsageError
+from xfbench.model import adapter
 from xfbench.model.request import Protocol
 from xfbench.planning import experiment, matching
 
@@ -79,6 +80,24 @@ def test_launches_last_5_seconds_unless_their_length_is_given(
     if cell.steps:
         longer = cell.model_copy(update={"min_seconds": 9.0})
         assert not matching.is_in_matrix(matrix, longer.request(1), matching.Catalog())
+
+
+def test_all_kernels_are_those_of_each_framework_on_the_device():
+    settings = {"framework": ["torch", "mxnet"], "workload": ["lenet"], "kernel": ["all"]}
+    matrix = experiment.build_matrix(**settings, device=["cpu"])
+    cells = [cell for cell, _ in experiment.expand_matrices([matrix])]
+    expected = {
+        (name, kernel)
+        for name in matrix.framework
+        for kernel in adapter.load(name).kernels_on("cpu")
+    }
+    assert {(cell.framework, cell.kernel) for cell in cells} == expected
+    assert len(cells) == len(expected) and ("mxnet", "native") in expected
+    catalog = matching.Catalog()
+    assert all(matching.is_in_matrix(matrix, cell.request(1), catalog) for cell in cells)
+    default = experiment.build_matrix(**{**settings, "kernel": ["default"]})
+    matched = [cell for cell in cells if matching.is_in_matrix(default, cell.request(1), catalog)]
+    assert {cell.kernel for cell in matched} == {"onednn"}
 
 
 def test_every_built_in_experiment_has_valid_cells():

@@ -25,7 +25,7 @@ from xfbench.analysis.leaderboard import (
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
 from xfbench.environments import allocators
-from xfbench.model import certificate, settings
+from xfbench.model import adapter, certificate, settings
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
@@ -194,6 +194,7 @@ class CellComparison:
             "launches": figures.ratio.launches,
             "p": figures.p,
             "paired": figures.paired,
+            "over_sessions": figures.is_over_sessions,
             "reason": self.reason,
         }
 
@@ -203,10 +204,12 @@ class SideComparison:
     """The comparison of all cells of A with those of B.
 
     - `mean`: geometric mean of the ratios that have a verdict, with its interval; None if fewer
-      than two have one.
+      than two have one, or if a cell is in several of them, because they depend on each other.
     - `gaps`: a line for each cell that could not be compared, or whose launches failed.
     - `software_of_a`, `software_of_b`: frameworks with their versions, and the machine, of the
       compared cells. For example, "torch 2.13.0+cpu on 2 cores AMD EPYC (zen)".
+    - `unmeasured_kernels`: kernels without a launch by framework, if A and B have different
+      frameworks and no filter names a kernel. One of them may be faster than those compared.
     """
 
     comparisons: list[CellComparison]
@@ -214,6 +217,7 @@ class SideComparison:
     gaps: list[str]
     software_of_a: list[str]
     software_of_b: list[str]
+    unmeasured_kernels: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as `compare --json` prints it."""
@@ -224,6 +228,7 @@ class SideComparison:
             "geometric_mean_interval": mean and {"low": mean.low, "high": mean.high},
             "gaps": self.gaps,
             "software": {"a": self.software_of_a, "b": self.software_of_b},
+            "unmeasured_kernels": self.unmeasured_kernels,
         }
 
 
@@ -329,11 +334,34 @@ def compare(a: Side, b: Side) -> SideComparison:
     ]
     # The mean is one figure: its parts need no correction for many comparisons.
     ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
-    mean = means.geometric_mean(ratios) if len(ratios) > 1 else None
+    cell_uses = Counter(id(launches) for pair in compared for launches in pair)
+    are_independent = set(cell_uses.values()) == {1}
+    mean = means.geometric_mean(ratios) if len(ratios) > 1 and are_independent else None
     software_of_a, software_of_b = (
         sorted({_describe_software(pair[side].last_record) for pair in pairs}) for side in (0, 1)
     )
-    return SideComparison(comparisons, mean, gaps, software_of_a, software_of_b)
+    kernels = {} if "kernel" in named_fields else _find_unmeasured_kernels(pairs)
+    return SideComparison(comparisons, mean, gaps, software_of_a, software_of_b, kernels)
+
+
+def _find_unmeasured_kernels(pairs: Sequence[tuple[_Cell, _Cell]]) -> dict[str, list[str]]:
+    """Return the kernels of each framework that are in no pair, if A and B differ in the framework.
+
+    Frameworks without such kernels are left out.
+    """
+    measured: dict[tuple[str, str], set[str]] = {}
+    for pair in pairs:
+        requests = [cell.last_record.request for cell in pair]
+        if requests[0].framework != requests[1].framework:
+            for request in requests:
+                key = (request.framework, request.device)
+                measured.setdefault(key, set()).add(request.kernel)
+    unmeasured: dict[str, list[str]] = {}
+    for (framework, device), kernels in measured.items():
+        if framework in adapter.list_names():
+            others = adapter.load(framework).kernels_on(device)
+            unmeasured.setdefault(framework, []).extend(k for k in others if k not in kernels)
+    return {framework: kernels for framework, kernels in unmeasured.items() if kernels}
 
 
 def _describe_software(record: Record) -> str:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.errors import UsageError
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import JsonOption, ResultsOption
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from xfbench.analysis.comparison import CellComparison, FailLimit, SideComparison
 
@@ -109,7 +109,7 @@ def _require_comparisons(result: SideComparison) -> None:
 
 
 def _print_comparison(result: SideComparison, as_json: bool) -> None:
-    from xfbench.rendering import tables
+    from xfbench.rendering import formats, tables
 
     if as_json:
         print(json.dumps(result.document()))
@@ -118,9 +118,24 @@ def _print_comparison(result: SideComparison, as_json: bool) -> None:
     if result.mean:
         mean = result.mean
         interval = "" if mean.low is None else f" (95 %: {mean.low:.3f} to {mean.high:.3f})"
-        print(f"Geometric mean of the ratios with a verdict: {mean.value:.3f}{interval}")
+        count = sum(row.verdict is not None for row in result.comparisons)
+        print(f"Geometric mean of {count} ratios: {mean.value:.3f}{interval}")
     if result.gaps:
         print("Not compared:", *result.gaps, sep="\n  ")
+    for note in _list_notes(result):
+        print(formats.FORMATS["text"].render_note(note, terminal_width()))
+
+
+def _list_notes(result: SideComparison) -> Iterator[str]:
+    """Yield sentences that say what a column means, and what the verdicts do not cover."""
+    if any(row.figures.smallest_visible_difference is not None for row in result.comparisons):
+        yield "detectable: a true difference that such launches find with a probability of 80 %."
+    if kernels := result.unmeasured_kernels:
+        texts = (f"{framework} ({', '.join(names)})" for framework, names in kernels.items())
+        yield (
+            f"Without a launch: other kernels of {' and '.join(texts)}. One of them may be faster: "
+            "see xfbench run --kernel all."
+        )
 
 
 def _print_markdown_summary(
@@ -152,6 +167,8 @@ def _print_markdown_summary(
         print(f"- {sentence[0].upper()}{sentence[1:]}.")
     print()
     print(tables.comparison_table(result.comparisons, format_name="markdown"))
+    for note in _list_notes(result):
+        print(f"\n{escape_field(note)}")
     if lines:
         items = [f"- {escape_field(line)}" for line in lines]
         print(f"\n{formats.join_markdown_blocks([heading, *items])}")

@@ -8,6 +8,7 @@ same name. For another git revision of xfbench, the built-in adapters are those 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -115,6 +116,15 @@ class Adapter(_Table):
             for name in dict.fromkeys((self.default_kernel, *self.kernels))
             if not self.kernels[name].devices or device in self.kernels[name].devices
         ]
+
+    def choose_kernels(self, names: Iterable[str], device: str) -> list[str]:
+        """Return the kernel libraries that `names` stand for, each once.
+
+        "default" stands for the default library for `device`, and "all" for each that supports it.
+        """
+        on_device = self.kernels_on(device) or [self.default_kernel]
+        special = {"default": on_device[:1], "all": on_device}
+        return list(dict.fromkeys(kernel for name in names for kernel in special.get(name, [name])))
 
     def find_or_build_strategy(self, name: str) -> Strategy:
         """Return the strategy with this name.

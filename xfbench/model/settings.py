@@ -220,7 +220,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="kernel",
         panel="What",
-        help="Kernel libraries (see `xfbench framework list`)",
+        help="Kernel libraries (see `xfbench framework list`); all stands for each one of the "
+        "framework",
         default=("default",),
         default_words="the framework's",
         is_list=True,

@@ -192,7 +192,11 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         )
     threads = _thread_count_choices(m, site, rank_layouts)
     sizes: Sequence[int | None] = m.batch_sizes or [None]
-    main_settings = (m.workload, m.framework, m.device, m.precision, m.kernel)
+    main_points = [
+        (*point, kernel)
+        for point in itertools.product(m.workload, m.framework, m.device, m.precision)
+        for kernel in adapter.load(point[1]).choose_kernels(m.kernel, point[2])
+    ]
     sources: Sequence[str | None] = m.data or [None]
     prepared_sets = {
         name: sets.find_data_set(name) for name in m.data or () if name not in sets.BUILT_IN
@@ -214,17 +218,14 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         probes,
         _combine_stored_settings(m),
     )
-    count = prod(
-        len(choices)
-        for choices in (*main_settings, *other_settings, *filter(None, m.solver_settings.values()))
+    count = len(main_points) * prod(
+        len(choices) for choices in (*other_settings, *filter(None, m.solver_settings.values()))
     )
     if count > MAX_CELLS:
         raise errors.UsageError(f"{count:,} cells are too many: at most {MAX_CELLS:,}")
     protocol = _protocol(m)
     protocol_of_cell: dict[Cell, Protocol] = {}
-    points = itertools.product(
-        itertools.product(*main_settings), itertools.product(*other_settings)
-    )
+    points = itertools.product(main_points, itertools.product(*other_settings))
     for (name, framework, device, precision, kernel), other_values in points:
         (
             threads_of_rank,
@@ -260,9 +261,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 workload=name,
                 device=device,
                 precision=precision,
-                kernel=_default_kernel(framework_adapter, device)
-                if kernel == "default"
-                else kernel,
+                kernel=kernel,
                 threads=_default_threads(m, site, ranks // nodes)
                 if threads_of_rank is None
                 else threads_of_rank,
@@ -501,12 +500,8 @@ def _changed_options(
     )
 
 
-def _default_kernel(framework_adapter: adapter.Adapter, device: str) -> str:
-    return next(iter(framework_adapter.kernels_on(device)), framework_adapter.default_kernel)
-
-
 def _valid_kernel_names(frameworks: Sequence[str]) -> list[str]:
-    kernels = {"default"}
+    kernels = {"all", "default"}
     for framework in frameworks:
         if framework in adapter.list_names():
             kernels |= set(adapter.load(framework).kernels)

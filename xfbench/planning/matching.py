@@ -86,10 +86,9 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
     )
     if any(value != expected for value, expected in single_values):
         return False
-    default_kernels = list(framework_adapter.kernels_on(r.device))[:1] if framework_adapter else []
-    kernels = [
-        kernel for name in m.kernel for kernel in (default_kernels if name == "default" else [name])
-    ]
+    kernels = (
+        framework_adapter.choose_kernels(m.kernel, r.device) if framework_adapter else m.kernel
+    )
     strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
     if framework_adapter and r.ranks > 1:
         changed_options = framework_adapter.find_or_build_strategy(r.strategy).non_default_options(

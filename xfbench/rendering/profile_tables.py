@@ -17,6 +17,8 @@ from xfbench.rendering import formats
 
 # Only the layers that take the most time have their own line. CSV and JSON have all layers.
 MAX_LAYERS = 20
+# Above this ratio of their factors, two profilers slow steps down too differently to compare.
+UNEQUAL_PROFILERS = 1.1
 NO_PROFILE = "No launch has a profile: use xfbench run --profile"
 
 
@@ -143,6 +145,12 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
         yield (
             f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
             f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
+        )
+    factors = [profile.slowdown for _, profile in row_profiles]
+    if max(factors) > UNEQUAL_PROFILERS * min(factors):
+        yield (
+            f"These factors differ by more than {UNEQUAL_PROFILERS - 1:.0%}: compare the layers of "
+            "one column with each other, and not the columns."
         )
 
 

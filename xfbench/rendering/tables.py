@@ -352,7 +352,7 @@ def to_csv(
 
 def comparison_table(
     compared: Sequence[CellComparison],
-    confidence: str = "95 % (joint)",
+    confidence: str | None = None,
     format_name: str = "text",
 ) -> str:
     """Return a table of the comparisons of two cells, A and B, with one line each.
@@ -362,8 +362,9 @@ def comparison_table(
     A line has these fields after the parts that the names of the two cells share, and the other
     parts of each:
 
-    - The ratio of throughputs A/B and its interval, which has the heading `confidence`.
-    - The number of launches, and the smallest difference that they could show.
+    - The ratio of throughputs A/B and its interval, which has the heading `confidence`; by default,
+      the heading says how many intervals hold together.
+    - The number of launches, and the smallest difference that they would probably show.
     - The verdict.
     """
     lines = []
@@ -375,10 +376,13 @@ def comparison_table(
         interval = "–" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
         verdict = (comparison.verdict or f"no verdict: {comparison.reason}").replace("_", " ")
         visible = "–" if smallest_difference is None else f"{smallest_difference:.1%}"
-        launches = f"{ratio.launches}{' pairs' if comparison.figures.paired else ''}"
+        unit = " pairs" if comparison.figures.paired else ""
+        launches = f"{ratio.launches}{' sessions' if comparison.figures.is_over_sessions else unit}"
         names = _split_names(comparison.a, comparison.b)
         lines.append([*names, f"{ratio.value:.3f}", interval, launches, visible, verdict])
-    headers = ["both", "A", "B", "A/B", confidence, "launches", "could be seen", "A is"]
+    joint = sum(each.reason is None and each.figures.ratio.low is not None for each in compared)
+    confidence = confidence or (f"95 % (joint for {joint})" if joint > 1 else "95 %")
+    headers = ["both", "A", "B", "A/B", confidence, "launches", "detectable", "A is"]
     return formats.FORMATS[format_name].render_table(headers, lines)
 
 

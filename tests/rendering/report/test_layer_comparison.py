@@ -100,8 +100,9 @@ def test_layers_are_side_by_side_with_shares_of_the_difference(profiled):
     assert [row.name.split()[0] for row in comparison.pair] == ["torch", "caffe"]
     assert len(comparison.rows) == 2 and comparison.notes == set()
     # LeNet's batch has 4 images.
-    assert (
-        comparison.verdict == "A profiled step takes 25,000 µs per image in A and 50,000 µs in B."
+    assert comparison.verdict == (
+        "A step takes 20,000 µs per image in A and 37,500 µs in B. "
+        "With a profiler, it takes 25,000 µs in A and 50,000 µs in B."
     )
     lines = fields_by_layer(comparison)
     assert next(iter(lines)) == "conv2"
@@ -180,7 +181,9 @@ def test_notes_say_when_a_profile_explains_nothing(profiled):
         profiled({}, framework="torch", step_s=0.02),
         profiled({"step": 0.05}, framework="caffe", step_s=0.04),
     ]
-    assert build_comparison(opposite).notes == {"opposite"}
+    comparison = build_comparison(opposite)
+    assert comparison.notes == {"opposite"}
+    assert {fields[4] for fields in fields_by_layer(comparison).values()} == {"–"}
     larger_batch = {"batch_size_per_rank": 8, "global_batch_size": 8}
     boards = [
         profiled({}, framework="torch"),
@@ -188,6 +191,34 @@ def test_notes_say_when_a_profile_explains_nothing(profiled):
     ]
     comparison = build_comparison(boards)
     assert comparison.notes == {"boards", "equal"} and len(comparison.boards) == 2
+
+
+@pytest.mark.parametrize(
+    ("profiled_step_s", "notes"), [(0.119, set()), (0.131, {"profilers"}), (0.169, {"profilers"})]
+)
+def test_a_difference_that_profilers_change_by_half_is_not_divided(
+    profiled, profiled_step_s, notes
+):
+    """The timed steps differ by 0.02 s, those of the profilers by 0.019, 0.031 and 0.069 s."""
+    launches = [
+        profiled({}, framework="torch", step_s=0.08),
+        profiled({"step": profiled_step_s}, framework="caffe", step_s=0.1),
+    ]
+    comparison = build_comparison(launches)
+    assert comparison.notes == notes
+    shares = {fields[4] for fields in fields_by_layer(comparison).values()}
+    assert (shares == {"–"}) == bool(notes)
+    assert (comparison.matched_total.fields[5] == "–") == bool(notes)
+
+
+def test_the_first_pair_is_one_whose_difference_is_divided(profiled):
+    launches = [
+        profiled({}, framework="torch", step_s=0.08),
+        profiled({"step": 0.2}, framework="caffe", step_s=0.1),
+        profiled({"step": 0.15}, framework="mxnet", step_s=0.13),
+    ]
+    comparison = build_comparison(launches)
+    assert [row.name.split()[0] for row in comparison.pair] == ["torch", "mxnet"]
 
 
 def test_ranked_rows_are_compared_before_faster_unranked_rows(profiled):

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any
 
 from xfbench.analysis.profiles import LayerTime, Profile
@@ -28,6 +28,8 @@ MAX_ROWS, MAX_TIMES = 200, 40_000
 SHOWN_LINES = 20  # lines of a table that are shown at first
 # If the steps differ by a smaller share, the difference is not divided among the layers.
 LEAST_DIFFERENCE = 0.01
+# If the profilers change the difference by a larger share of it, it is not divided either.
+MOST_CHANGE = 0.5
 _STEP_PARTS = ("update", "other operations", "between operations, less overlap")
 _MIN_MICROSECONDS, _MAX_MICROSECONDS, _MAX_PERCENT = 1e-6, 1e9, 9999
 _MAX_REFUSALS = 4
@@ -71,6 +73,11 @@ class ProfiledRow:
     step: float
     times: tuple[float, ...]
     limits: tuple[int | None, ...]
+
+    @property
+    def timed_step(self) -> float:
+        """Return the duration of a step without a profiler, in µs per image; 0: unknown."""
+        return 1e6 / self.images_per_second if self.images_per_second else 0.0
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,7 @@ class Comparison:
             "pair": self.first_pair,
             "shown": self.shown_lines,
             "least": LEAST_DIFFERENCE,
+            "most": MOST_CHANGE,
         }
 
     @property
@@ -148,21 +156,17 @@ class Comparison:
         a, b = self.pair
         if a.group != b.group:
             return {"unmatched"}
-        speeds = a.images_per_second, b.images_per_second
-        applies = {
-            "boards": a.board != b.board,
-            "equal": not _is_difference_divided(a, b),
-            "opposite": all(speeds) and (speeds[0] - speeds[1]) * (b.step - a.step) < 0,
-        }
-        return {name for name, is_true in applies.items() if is_true}
+        obstacle = _find_obstacle(a, b)
+        return {*(["boards"] if a.board != b.board else []), *([obstacle] if obstacle else [])}
 
     @property
     def verdict(self) -> str:
-        """Return a sentence about the profiled steps of the first two rows."""
+        """Return a sentence about the steps of the first two rows, without and with a profiler."""
         a, b = self.pair
         return (
-            f"A profiled step takes {_format_number(a.step)} µs per image in A and "
-            f"{_format_number(b.step)} µs in B."
+            f"A step takes {_format_time(a.timed_step)} µs per image in A and "
+            f"{_format_time(b.timed_step)} µs in B. With a profiler, it takes "
+            f"{_format_number(a.step)} µs in A and {_format_number(b.step)} µs in B."
         )
 
     @property
@@ -187,7 +191,7 @@ class Comparison:
                     _format_time(b.times[place]),
                     _format_ratio(a.times[place], b.times[place]),
                     _format_percent(differences[place] / (b.step - a.step))
-                    if _is_difference_divided(a, b)
+                    if not _find_obstacle(a, b)
                     else _UNKNOWN,
                     _format_limit(a.limits[place], group.units[place]),
                     _format_limit(b.limits[place], group.units[place]),
@@ -201,7 +205,7 @@ class Comparison:
     def matched_total(self) -> Line:
         """Return the line of the whole step of the first two rows."""
         a, b = self.pair
-        share = "100%" if _is_difference_divided(a, b) else _UNKNOWN
+        share = _UNKNOWN if _find_obstacle(a, b) else "100%"
         ratio = _format_ratio(a.step, b.step)
         fields = ("step", _UNKNOWN, _format_time(a.step), _format_time(b.step), ratio, share)
         return Line((*fields, _UNKNOWN, _UNKNOWN))
@@ -286,9 +290,10 @@ def _images_per_second(entry: Entry) -> float:
 def _choose_first_pair(
     rows: Sequence[ProfiledRow], network_names: Sequence[str]
 ) -> tuple[int, int]:
-    """Return the positions of the two fastest rows of the first leaderboard with two rows.
+    """Return the positions of two rows of the first leaderboard with two rows.
 
-    If no leaderboard has two, they are those of the first network.
+    They are the fastest ones whose difference can be divided among the layers, or else the two
+    fastest. If no leaderboard has two rows, they are rows of the first network.
     """
     board_of_pair = next((a.board for a, b in pairwise(rows) if a.board == b.board), None)
     positions = [
@@ -300,11 +305,17 @@ def _choose_first_pair(
             else row.board == board_of_pair
         )
     ]
-    fastest, second = sorted(
+    fastest_first = sorted(
         positions,
         key=lambda position: (not rows[position].is_ranked, -rows[position].images_per_second),
-    )[:2]
-    return fastest, second
+    )
+    pairs = [*combinations(fastest_first, 2)]
+    return next((pair for pair in pairs if _is_explained(rows, pair)), pairs[0])
+
+
+def _is_explained(rows: Sequence[ProfiledRow], pair: tuple[int, int]) -> bool:
+    a, b = (rows[position] for position in pair)
+    return a.group == b.group and a.is_ranked == b.is_ranked and not _find_obstacle(a, b)
 
 
 def _build_groups(
@@ -413,8 +424,21 @@ def _explain_how_to_profile(networks: Sequence[Network]) -> Comparison:
     )
 
 
-def _is_difference_divided(a: ProfiledRow, b: ProfiledRow) -> bool:
-    return abs(b.step - a.step) >= LEAST_DIFFERENCE * max(a.step, b.step)
+def _find_obstacle(a: ProfiledRow, b: ProfiledRow) -> str | None:
+    """Return the name of the note why the difference is not divided among the layers, or None.
+
+    - "equal": the profiled steps are about equally long.
+    - "opposite": without a profiler, the other row is faster.
+    - "profilers": the profilers change the difference too much, or the timed steps are unknown.
+    """
+    profiled, timed = b.step - a.step, b.timed_step - a.timed_step
+    if abs(profiled) < LEAST_DIFFERENCE * max(a.step, b.step):
+        return "equal"
+    if not (a.timed_step and b.timed_step):
+        return "profilers"
+    if profiled * timed < 0:
+        return "opposite"
+    return "profilers" if abs(profiled - timed) > MOST_CHANGE * abs(timed) else None
 
 
 def _format_time(microseconds: float) -> str:

@@ -132,6 +132,7 @@ addEventListener("DOMContentLoaded", () => {
     }
 
     const time = (value) => (value ? number(value) : unknown);
+    const timedStep = (row) => (row.speed ? 1e6 / row.speed : 0);
     const percent = (share) => `${(100 * share).toFixed(0).replace(/^-0$/, "0")}%`;
     const ratio = (a, b) => (a > 0 && b > 0 ? number(b / a) : unknown);
 
@@ -140,8 +141,14 @@ addEventListener("DOMContentLoaded", () => {
       return row.limits[place] === null ? unknown : `${row.limits[place]}% ${units[place]}`;
     }
 
-    function differ(a, b) {
-      return Math.abs(b.step - a.step) >= data.least * Math.max(a.step, b.step);
+    // Why the difference is not divided among the layers: the name of a note, or nothing.
+    function obstacle(a, b) {
+      const profiled = b.step - a.step;
+      const timed = timedStep(b) - timedStep(a);
+      if (Math.abs(profiled) < data.least * Math.max(a.step, b.step)) return "equal";
+      if (!a.speed || !b.speed) return "profilers";
+      if (profiled * timed < 0) return "opposite";
+      return Math.abs(profiled - timed) > data.most * Math.abs(timed) ? "profilers" : "";
     }
 
     function matched(a, b) {
@@ -157,7 +164,7 @@ addEventListener("DOMContentLoaded", () => {
           time(a.times[place]),
           time(b.times[place]),
           ratio(a.times[place], b.times[place]),
-          differ(a, b) ? percent(differences[place] / (b.step - a.step)) : unknown,
+          obstacle(a, b) ? unknown : percent(differences[place] / (b.step - a.step)),
           limit(a, place),
           limit(b, place),
         ],
@@ -166,7 +173,7 @@ addEventListener("DOMContentLoaded", () => {
     }
 
     function total(a, b) {
-      const share = differ(a, b) ? "100%" : unknown;
+      const share = obstacle(a, b) ? unknown : "100%";
       const times = [time(a.step), time(b.step), ratio(a.step, b.step)];
       return { fields: ["step", unknown, ...times, share, unknown, unknown] };
     }
@@ -224,14 +231,13 @@ addEventListener("DOMContentLoaded", () => {
         fill(part(`only-${name}`), equalLayers ? [] : separate(row));
       }
       part("verdict").textContent =
-        `A profiled step takes ${number(a.step)} µs per image in A and ${number(b.step)} µs in B.`;
-      const opposite = a.speed && b.speed && (a.speed - b.speed) * (b.step - a.step) < 0;
+        `A step takes ${time(timedStep(a))} µs per image in A and ${time(timedStep(b))} µs in B. ` +
+        `With a profiler, it takes ${number(a.step)} µs in A and ${number(b.step)} µs in B.`;
       const notes = {
         unmatched: !equalLayers,
         boards: equalLayers && a.board !== b.board,
-        equal: equalLayers && !differ(a, b),
-        opposite: equalLayers && opposite,
       };
+      if (equalLayers) notes[obstacle(a, b)] = true;
       for (const note of section.querySelectorAll("[data-note]")) {
         note.hidden = !notes[note.dataset.note];
       }
