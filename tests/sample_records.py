@@ -41,11 +41,12 @@ def vary_record(record, *, request=None, seconds=None, **fields):
     return Record.make(**{k: v for k, v in values.items() if k not in ("id", "schema_")})
 
 
-def build_certificate(subject, verdict="equal"):
+def build_certificate(subject, verdict="equal", finding=None):
     """Return a certificate of a subject with this verdict, without any check."""
     return Certificate.make(
         subject=subject,
         verdict=verdict,
+        finding=finding,
         safety_factor=10.0,
         seed=0,
         checks=(),

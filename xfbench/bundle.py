@@ -423,9 +423,11 @@ def _verify_and_write_certificates(
         if certificate is None or certificate.verdict != "equal":
             finding = certificate.finding if certificate else "it cannot be verified"
             say(f"{request.label()}: {finding}")
+        if certificate is None:
             continue
         certify.copy_cached_certificate(certificate, store)
-        certificate_ids[certified_fields(request)] = certificate.id
+        if certificate.verdict == "equal":
+            certificate_ids[certified_fields(request)] = certificate.id
     return certificate_ids
 
 

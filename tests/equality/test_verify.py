@@ -5,6 +5,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from itertools import product
@@ -178,6 +179,23 @@ def test_verify_prints_a_certificate_and_finds_it_again():
     cached = run_xfbench("verify", "--framework", "torch", "--workload", "lenet", "--json")
     assert json.loads(cached.stdout)["verdicts"][0]["certificate"] == verdict["certificate"]
     assert "cases" not in cached.stderr  # nothing was run
+
+
+@pytest.mark.deep
+def test_unverified_launches_are_ranked_after_the_command_that_run_prints(tmp_path):
+    results = ["--results", str(tmp_path / "my results")]
+    short = ["--launches", "1", "--steps", "2", "--warmup", "0"]
+    cell = ["--framework", "torch", "--workload", "lenet"]
+    launched = run_xfbench("run", *cell, *short, "--no-verify", *results)
+    assert launched.returncode == 0, launched.stderr
+    problem = "torch is not verified, so not ranked: xfbench "
+    [line] = [line for line in launched.stdout.splitlines() if line.startswith(problem)]
+    command = shlex.split(line.removeprefix(problem).removesuffix(" verifies these launches"))
+    verified = run_xfbench(*command)
+    assert verified.returncode == 0, verified.stderr
+    document = json.loads(run_xfbench("leaderboard", "--json", *results).stdout)
+    [table] = document["tables"]
+    assert len(table["rows"]) == 1 and not table["unranked"]
 
 
 @pytest.mark.deep

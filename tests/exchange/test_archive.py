@@ -12,6 +12,8 @@ from xfbench.base import digests
 from xfbench.exchange import archive
 from xfbench.exchange.archive import ArchiveError
 from xfbench.host.machine import describe_machine
+from xfbench.model import certificate
+from xfbench.model.certificate import Certificate
 from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
@@ -56,17 +58,37 @@ def test_export_and_import_keep_records_and_are_idempotent(store, tmp_path, name
 def test_export_takes_the_certificate_that_covers_a_record_which_names_none(record, tmp_path):
     store, target = Store(tmp_path / "results"), Store(tmp_path / "there")
     store.create_and_check_folders()
-    certified_record, certificate = make_certified_record(record)
-    certificate.write(store.certificate_path(certificate.id))
+    certified_record, proof = make_certified_record(record)
+    proof.write(store.certificate_path(proof.id))
     unverified = sample_records.vary_record(
         certified_record, cell=certified_record.cell, certificate=None
     )
     store.add(unverified)
     assert import_into(export_all(store, tmp_path / "all.tar"), target) == (1, 0, [])
-    assert target.certificate_path(certificate.id).is_file()
+    assert target.certificate_path(proof.id).is_file()
     merged = Store(tmp_path / "merged")
     merging.merge_stores([target], merged, pytest.fail)
-    assert merged.certificate_path(certificate.id).is_file()
+    assert merged.certificate_path(proof.id).is_file()
+
+
+def test_export_takes_the_certificate_that_speaks_against_a_record(record, tmp_path):
+    store, target = Store(tmp_path / "results"), Store(tmp_path / "there")
+    store.create_and_check_folders()
+    certified_record, equal = make_certified_record(record)
+    different = Certificate.make(
+        **{**equal.model_dump(exclude={"id", "verdict", "schema_"}), "verdict": "different"}
+    )
+    for each in (equal, different):
+        each.write(store.certificate_path(each.id))
+    store.add(
+        sample_records.vary_record(certified_record, cell=certified_record.cell, certificate=None)
+    )
+    assert import_into(export_all(store, tmp_path / "all.tar"), target) == (1, 0, [])
+    merged = Store(tmp_path / "merged")
+    merging.merge_stores([target], merged, pytest.fail)
+    for copy in (target, merged):
+        certificates = certificate.read_certificates(copy.folder)
+        assert [each.verdict for each in certificates.values()] == ["different"]
 
 
 def test_packed_records_are_exported_like_single_records(store, tmp_path):

@@ -78,9 +78,18 @@ def test_a_later_certificate_covers_a_record_that_names_none(build_covered):
     unverified = covered_record.model_copy(update={"certificate": None})
     assert only_row(unverified, {stored.id: stored}).reason is None
     assert only_row(unverified, {stored.id: "edited"}).reason == NO_CERTIFICATE
-    refuted = build_certificate(stored.subject, verdict="different")
-    both = {stored.id: stored, refuted.id: refuted}
-    assert only_row(unverified, both).reason == NO_CERTIFICATE
+
+
+def test_a_certificate_of_different_speaks_against_records_that_name_none(build_covered):
+    covered_record, stored = build_covered()
+    unverified = covered_record.model_copy(update={"certificate": None})
+    refuted = build_certificate(stored.subject, verdict="different", finding="wrong at loss")
+    for both in (
+        {stored.id: stored, refuted.id: refuted},
+        {refuted.id: refuted, stored.id: stored},
+    ):
+        assert only_row(unverified, both).reason == "verified as different: wrong at loss"
+        assert only_row(covered_record, both).reason is None
 
 
 @pytest.mark.parametrize(

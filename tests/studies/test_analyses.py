@@ -417,10 +417,25 @@ def test_limits_mention_few_launches_and_a_small_size(make_study, make_launches)
 
 
 def test_limits_say_how_many_launches_were_not_verified(make_study, make_launches, make_answer):
-    launches = make_launches(*FAST)
-    study = make_study({"name": "values"})
-    sentence = f"{len(FAST)} of {len(FAST)} launches were not verified: their networks may differ."
+    """Launches with the same code train one network. No certificate covers asynchronous ones."""
+    alike = make_launches(*FAST)
+    study = make_study({"name": "values"}, matrix={"framework": ["reference", "torch"]})
+    launches = [*alike, *make_launches(*FAST, framework="torch", kernel="onednn")]
+    count = len(launches)
+    sentence = f"{count} of {count} launches were not verified: their networks may differ."
     assert sentence in make_answer(study, launches).limits
+    assert not any("not verified" in limit for limit in make_answer(study, alike).limits)
+    asynchronous = [
+        launch.model_copy(
+            update={
+                "measurement": launch.measurement.model_copy(
+                    update={"rank_step_seconds": ((0.1,) * 3,)}
+                )
+            }
+        )
+        for launch in launches
+    ]
+    assert not any("not verified" in limit for limit in make_answer(study, asynchronous).limits)
     proven = [launch.model_copy(update={"certificate": "sha256:1"}) for launch in launches]
     wrong = {"sha256:1": "of another network"}
     assert sentence in make_answer(study, proven, wrong).limits

@@ -23,33 +23,34 @@ def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) 
     print(tables.to_text(board_tables, layout=tables.Layout(max_width=terminal_width())))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables, terminal_width()))
-    for line in dict.fromkeys(_suggest_next_commands(board_tables)):
+    results_words = [] if folder == paths.results(None) else ["--results", str(folder)]
+    for line in dict.fromkeys(_suggest_next_commands(board_tables, results_words)):
         print(line)
     print(f"Records: {folder} ({len(records)} new)")
-    results_option = (
-        "" if folder == paths.results(None) else f" --results {shlex.quote(str(folder))}"
-    )
+    results_option = "".join(f" {shlex.quote(word)}" for word in results_words)
     print(f"Tables: xfbench leaderboard{results_option} · report: xfbench report{results_option}")
 
 
-def _suggest_next_commands(board_tables: Sequence[Table]) -> Iterator[str]:
-    """Yield a line for each thing that the user can do about the tables."""
+def _suggest_next_commands(
+    board_tables: Sequence[Table], results_words: list[str]
+) -> Iterator[str]:
+    """Yield a line for each thing that the user can do about the tables.
+
+    `results_words`: the option for the results folder; empty if it is the default one.
+    """
     for table in board_tables:
         for row in table.unranked:
             if row.reason == NO_CERTIFICATE:
-                again = (
-                    f"{row.framework} is not verified, so not ranked: run it once more without "
-                    "--no-verify (--launches 1 is enough)"
-                )
+                problem = f"{row.framework} is not verified, so not ranked"
                 if row.request.python:  # `xfbench verify` has no named interpreters
-                    yield again
+                    yield f"{problem}: run it again without --no-verify"
                     continue
                 words = ["xfbench", "verify", "--framework", row.framework]
                 words += ["--workload", table.workload, "--kernel", row.kernel]
                 words += ["--device", table.device] if table.device != "cpu" else []
                 words += ["--precision", table.precision] if table.precision != "float32" else []
                 words += ["--ranks", str(row.ranks)] if row.ranks > 1 else []
-                yield f"{again}; {shlex.join(words)} tells what differs"
+                yield f"{problem}: {shlex.join([*words, *results_words])} verifies these launches"
 
 
 def print_compare_commands(plan: Plan, store: Store) -> None:

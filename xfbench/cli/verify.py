@@ -74,6 +74,10 @@ _FormatOption = Annotated[str, typer.Option(help="Output format: text or markdow
             help="Time limit of one framework, such as 90s or 2h",
             default_words="60m",
         ),
+        replace(
+            settings.BY_NAME["results"],
+            help="Results folder, if there is one, that gets the certificates",
+        ),
         *("dry_run", "json"),
     )
 )
@@ -97,7 +101,8 @@ def verify(
     the weights after 1, 3 and 10 steps must equal those of one process.
 
     A configuration that passes gets a certificate. Leaderboards rank only configurations with a
-    certificate. `xfbench run` verifies automatically.
+    certificate. It also covers earlier launches in the results folder. `xfbench run` verifies
+    automatically.
 
     \b
         xfbench verify
@@ -106,9 +111,10 @@ def verify(
         xfbench verify --workload lenet --lars 0.5
         xfbench verify --self-test
     """
-    from xfbench.base import errors
+    from xfbench.base import errors, paths
     from xfbench.equality import verdicts
     from xfbench.execution import reference
+    from xfbench.store.results_folder import Store
 
     if format not in verdicts.FORMATS:
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
@@ -119,6 +125,7 @@ def verify(
     if self_test:
         _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
+    folder = paths.results(values.pop("results", None))
     interpreters = values.pop("python", {})
     requests = verdicts.build_requests(
         parse_list(framework or FRAMEWORKS, str, "--framework") or [],
@@ -134,7 +141,10 @@ def verify(
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
         return
-    answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say)
+    store = Store(folder) if folder.is_dir() else None
+    if store:
+        store.create_and_check_folders()
+    answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say, store)
     _print_answers_exit_if_different(answers, "json" if as_json else format)
 
 

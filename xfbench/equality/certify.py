@@ -156,10 +156,10 @@ def certify_requests(
 ) -> None:
     """Find or create the certificates of the requested cells.
 
-    Cells that need the same certificate are verified once. Certificates of "equal" are copied to
-    the results folder.
+    Cells that need the same certificate are verified once. The certificates are copied to the
+    results folder. One of "different" speaks against earlier launches that name none.
 
-    - `session`: gets the ids of the copied certificates
+    - `session`: gets the ids of the certificates of "equal"
     - `say_progress`: is called with each progress message
     - `say`: is called with a message for each cell that differs or whose verification fails
     """
@@ -187,6 +187,7 @@ def certify_requests(
             continue
         if cell_certificate.verdict != "equal":
             say(f"{request.label()}: different, {cell_certificate.finding}")
+            copy_cached_certificate(cell_certificate, session.store)
             continue
         _copy_certificate_to_session(cell_certificate, request, session)
 

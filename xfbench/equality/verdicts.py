@@ -22,6 +22,7 @@ from xfbench.model.certificate import Certificate
 from xfbench.model.request import Request
 from xfbench.model.strategy import format_options
 from xfbench.planning import experiment
+from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
 FORMATS = ("text", "markdown")
@@ -37,7 +38,7 @@ def build_requests(
     """Return the requests to verify, ordered by workload.
 
     - `networks`: names of workloads; ["all"] selects all workloads
-    - `kernels`: names of kernels; ["all"] selects all kernels of each framework
+    - `kernels`: names of kernels; "all" selects all kernels of each framework
     - `python_overrides`: interpreters by framework; a framework without an entry gets its default
       environment
     - `settings`: further settings of `build_matrix`
@@ -53,7 +54,7 @@ def build_requests(
                 experiment.build_matrix(
                     framework=[name],
                     workload=workload_names if list(networks) == ["all"] else networks,
-                    kernel=_expand_kernels(name, kernels, settings.get("device", ["cpu"])),
+                    kernel=kernels,
                     **settings,
                 )
             ],
@@ -62,19 +63,6 @@ def build_requests(
     ]
     cells.sort(key=lambda cell: workload_names.index(cell.workload))
     return [cell.request(1) for cell in cells]
-
-
-def _expand_kernels(
-    framework: str, kernels: Sequence[str], devices: Sequence[str]
-) -> Sequence[str]:
-    if list(kernels) == ["all"] and framework in adapter.list_names():
-        framework_adapter = adapter.load(framework)
-        return list(
-            dict.fromkeys(
-                name for device in devices for name in framework_adapter.kernels_on(device)
-            )
-        )
-    return kernels
 
 
 def request_title(request: Request) -> str:
@@ -92,6 +80,7 @@ def verify_requests(
     ignore_certificates: bool,
     time_limit: float,
     say: Callable[[str], None],
+    store: Store | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the answer to each request as soon as the answer is known.
 
@@ -104,6 +93,7 @@ def verify_requests(
     - `ignore_certificates`: whether cells with a certificate are verified again
     - `time_limit`: seconds for one launch
     - `say`: is called with each progress message
+    - `store`: results folder to which the certificates are copied; they cover its earlier launches
     """
     verifier = Verifier(say, time_limit)
     for request in requests:
@@ -123,6 +113,8 @@ def verify_requests(
             )
         )
         if cached and cached.verdict == "equal":
+            if store:
+                certify.copy_cached_certificate(cached, store)
             yield _answer_from_certificate(request, cached)
             continue
         try:
@@ -135,6 +127,8 @@ def verify_requests(
                     certificate = certify.store_verdict_unless_unsupported(
                         verdict, framework_environment, seed
                     )
+                    if certificate and store:
+                        certify.copy_cached_certificate(certificate, store)
                     answer = _answer_from_verdict(
                         verdict, certificate, framework_environment.version
                     )

@@ -169,7 +169,8 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
     if reason := unmeasured_source(record):
         return reason
     if certificate.verdict != "equal":
-        return "the verdict of the certificate is: different"
+        finding = f": {certificate.finding}" if certificate.finding else ""
+        return f"verified as different{finding}"
     if record.certificate not in (None, certificate.id):
         return "the certificate is not the one that the record names"
     subject = subject_of_record(record)
@@ -187,23 +188,27 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
 def find_certificate_id(
     record: Record, certificates: Mapping[str, Certificate | str]
 ) -> str | None:
-    """Return the id of the certificate that the record names.
+    """Return the id of the certificate that decides whether the record may be ranked.
 
-    If it names none, return the id of one of `certificates` that covers it. The result is None if
-    none does, if another certificate of the same subject says "different", or if the launch is not
-    ok and therefore needs none.
+    It is the one that the record names. If it names none, it is one of `certificates` with the same
+    subject. One that says "different" goes first, because it speaks against the others. The result
+    is None if there is none, or if the launch is not ok and therefore needs none.
     """
     if record.certificate or not certificates:
         return record.certificate
-    if record.status != "ok" or unmeasured_source(record):
-        return None
     subject = subject_of_record(record)
+    if record.status != "ok" or unmeasured_source(record) or subject is None:
+        return None
     verdicts = {
         certificate_id: certificate.verdict
         for certificate_id, certificate in certificates.items()
-        if isinstance(certificate, Certificate) and certificate.subject == subject
+        if isinstance(certificate, Certificate)
+        # Most certificates differ in the first two. Comparing whole subjects is slow.
+        and certificate.subject.framework == subject.framework
+        and certificate.subject.workload_digest == subject.workload_digest
+        and certificate.subject == subject
     }
-    return next(iter(verdicts)) if {*verdicts.values()} == {"equal"} else None
+    return min(verdicts, key=lambda each: verdicts[each] == "equal", default=None)
 
 
 def subject_of_record(record: Record) -> Subject | None:

@@ -28,7 +28,7 @@ _README = """Results of xfbench.
 
 records/       one JSON file per launch, schema xfbench.record/1; never changed
 packs/         many records in one file, one per line (`xfbench results pack`); never changed
-certificates/  proofs of equal networks, named in the records that they cover; never changed
+certificates/  verdicts of verifications: equal or different networks; never changed
 runs/          input and output of each launch; command.sh runs it again
 tuned/         results of `xfbench tune`, one file per search; never changed
 jobs/          scripts of submitted jobs, and their output

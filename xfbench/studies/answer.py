@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from xfbench.host import conditions, memory
 from xfbench.model import adapter
 from xfbench.model.external_record import Citation, Figure
 from xfbench.model.machines import machine_class
-from xfbench.model.record import Record
+from xfbench.model.record import Record, is_asynchronous
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.study_form import BatchSearch, Size
 from xfbench.statistics import CLAIM_LAUNCHES, INDICATIVE_LAUNCHES
@@ -64,7 +65,7 @@ class Answer:
     - `disturbed`: number of ok launches that shared the machine with other work. Their measurements
       may be wrong.
     - `oversubscribed`: number of ok launches with more threads than processors.
-    - `unverified`: number of ok launches that no certificate covers.
+    - `unverified`: number of ok launches whose network may differ from that of another cell.
     - `discarded_launches`: one line for each launch that is not ok, with the reason. Cells without
       an ok launch are in `missing` instead. If the study searches for the largest batch, launches
       that were out of memory are left out.
@@ -164,6 +165,27 @@ class Answer:
         }
 
 
+def _count_unverified_launches(
+    measured_cells: Sequence[cells.MeasuredCell], certificates: Certificates
+) -> int:
+    """Return the number of launches whose network may differ from that of another cell.
+
+    Asynchronous launches do not count: no certificate can cover them.
+    """
+    by_network = defaultdict(list)
+    for cell in measured_cells:
+        if not cell.request.probe:
+            by_network[cell.request.workload].append(cell)
+    return sum(
+        not is_asynchronous(record)
+        and leaderboard.unranked_reason(record, certificates) is not None
+        for group in by_network.values()
+        if cells.unverified_reasons_by_id(group, certificates)
+        for cell in group
+        for record in cell.ok_records()
+    )
+
+
 def _finding_document(finding: Finding) -> dict[str, Any]:
     document = asdict(finding)
     for value, row in zip(finding.values, document["values"], strict=True):
@@ -214,11 +236,7 @@ def answer_study(
         launches=len(ok_records),
         disturbed=sum(map(_is_disturbed, ok_records)),
         oversubscribed=sum(map(_is_oversubscribed, ok_records)),
-        unverified=sum(
-            not (record.request and record.request.probe)
-            and leaderboard.unranked_reason(record, certificates) is not None
-            for record in ok_records
-        ),
+        unverified=_count_unverified_launches(measured_cells, certificates),
         discarded_launches=tuple(
             f"{cells.cell_name(cell, measured_cells)}: {record.status}: {record.reason}"
             for cell in measured_cells
