@@ -16,6 +16,7 @@ class Analysis(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: str
     claim: tuple[Claim, ...] = ()
+    threads: tuple[int, ...] | int = ()
 
 
 class Study(BaseModel, extra="forbid"):
@@ -49,10 +50,25 @@ text = "c"
         ),
         (
             TEXT.replace('"two"', '"two"\ncolour = 1'),
-            "line 8: analysis.1: unknown setting 'colour': choose from claim, name",
+            "line 8: analysis.1: unknown setting 'colour': choose from claim, name, threads",
         ),
         ('title = "x"\n[limits]\ntext = 3\n', "line 3: limits.text: Input should be a valid"),
-        ("", ": title: Field required"),
+        ("", "study.toml: title: Field required"),
+        ('[[analysis]]\nname = "a title"', "study.toml: title: Field required"),
+        (
+            TEXT.replace('name = "one"\n', ""),
+            "line 2: analysis.0.name: Field required",
+        ),
+        ('title = "x"\n[colours]\nred = 1', "line 2: unknown setting 'colours'"),
+        (
+            'title = "x"\nlimits = {text = "text of = least", least = 0}',
+            "line 2: limits.least: give at least 1",
+        ),
+        ('title = "x"\nlimits = {least = 1}', "line 2: limits.text: Field required"),
+        (
+            f'{TEXT}# threads\n[[analysis]]\nname = "x"\nthreads = [1, "a"]\n',
+            "line 15: analysis.2.threads.1:",
+        ),
         ('titel = "x"\ntitle = "y"', "line 1: unknown setting 'titel': did you mean title?"),
     ],
 )

@@ -21,7 +21,7 @@ PLACEHOLDERS = (
     (r"\bNAME\b(?= --workload)", "reference"),
     (r"\b29a81d7e7a1f\b", "$RECORD"),
     (r" --site \./mine\.toml", " --launcher slurm"),
-    (r" (docs/example/)", rf" {ROOT}/\1"),
+    (r" (docs/(?:example|laptop)/)", rf" {ROOT}/\1"),
     (r"--classes 100\b", "--classes 2"),  # the tests' ImageNet has two
     (r"^make ", f"make -n -C {ROOT} "),  # a target takes minutes, and some start these tests
 )

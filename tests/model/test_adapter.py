@@ -38,3 +38,12 @@ def test_reuse_of_an_unknown_adapter_is_an_error(fake_adapter):
     fake_adapter(REUSING_CODE, name="over", reuses=["undr"])
     with pytest.raises(errors.UsageError, match="undr"):
         _ = adapter.load("over").digest
+
+
+@pytest.mark.parametrize("setting", ["folder", "revision"])
+def test_the_place_of_an_adapter_is_no_setting_of_its_file(fake_adapter, setting):
+    fake_adapter(BASE_CODE, name="odd")
+    file = adapter.find_folders()["odd"] / "adapter.toml"
+    file.write_text(f'{setting} = "x"\n{file.read_text()}')
+    with pytest.raises(errors.UsageError, match=f"line 1: unknown setting '{setting}'"):
+        adapter.load("odd")

@@ -1,6 +1,5 @@
 """Figures for papers: files of each format, and what is missing for them."""
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -53,15 +52,14 @@ def test_every_figure_is_written_in_each_format(boards, tmp_path):
 
 
 def test_figures_of_a_study_are_written_with_the_published_values(run_inline, tmp_path):
-    archive = ROOT / "docs/laptop/thread-sweep.tar.gz"
+    archive = ROOT / "docs/laptop/kernels.tar.gz"
     outcome = run_inline(
-        *("study", "report", "thread-sweep", "--with", str(archive), "--results", "none"),
+        *("study", "report", "kernels", "--with", str(archive), "--results", "none"),
         *("--figures", "figures", "--figure-format", "svg"),
     )
     assert outcome.returncode == 0, outcome.stderr
-    [file] = tmp_path.glob("figures/*")
-    assert file.name.startswith("thread-sweep-") and file.suffix == ".svg"
-    assert "caffenet · torch · onednn" in file.read_text()
+    texts = [file.read_text() for file in tmp_path.glob("figures/kernels-*.svg")]
+    assert any("published (" in text and "torch" in text for text in texts)
 
 
 def test_published_numbers_are_hollow_markers_and_ranges(tmp_path):
@@ -71,10 +69,29 @@ def test_published_numbers_are_hollow_markers_and_ranges(tmp_path):
     )
     lines = (Line("torch", (Point(1, 1.0), Point(4, 4.0))),)
     figure = Figure("a title", "", "images/s", (), (), "threads", lines, marks=marks, at=(1, 2, 4))
-    [file] = plots.write_figures([("a title", figure)], tmp_path, ["svg"])
-    assert {"published (A)", "published (B)"} <= set(
-        re.findall(r">([^<>]+)</text>", file.read_text())
-    )
+    [axes] = plots._draw(figure, is_latex=False).axes
+    drawn = {line.get_label(): line for line in axes.lines}
+    for mark, values in zip(marks, ([7.0], [3.0, 5.0]), strict=True):
+        line = drawn[mark.name]
+        assert [*line.get_ydata()] == values and {*line.get_xdata()} == {mark.x}
+        assert line.get_markerfacecolor() == "none" and line.get_linestyle() == "None"
+    paths = [path for collection in axes.collections for path in collection.get_paths()]
+    assert [[4.0, 3.0], [4.0, 5.0]] in [path.vertices.tolist() for path in paths]
+
+
+def test_no_two_figures_have_one_file(tmp_path):
+    figure = Figure("", "", "", (), (), "threads", (Line("torch", (Point(1, 1.0),)),), at=(1,))
+    names = ["Speed", "Speed", "Speed 2", "速度"]
+    files = plots.write_figures([(name, figure) for name in names], tmp_path, ["svg"])
+    assert [file.name for file in files] == [
+        *("speed.svg", "speed-2.svg", "speed-2-2.svg", "figure.svg")
+    ]
+
+
+@pytest.mark.parametrize("command", [("report",), ("study", "report", "kernels")])
+def test_a_format_of_figures_without_a_folder_is_an_error(run_inline, command):
+    outcome = run_inline(*command, "--figure-format", "pdf")
+    assert outcome.returncode == 2 and "--figure-format needs --figures" in outcome.stderr
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,10 @@ def share_of_usual_peak(records: Iterable[Record]) -> Interval | None:
     A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
     that of a rank times the number of ranks. The interval combines that of the launches with that
     of the tries: the squares of the half-widths of the logarithms are added. Without tries, it is
-    that of the launches alone. Returns None if no ok launch has a limit.
+    that of the launches alone.
+
+    A launch without a limit, or with a limit whose tries differ too much, does not count. Returns
+    None if no launch counts.
     """
     shares: dict[Block, float] = {}
     peaks: list[Interval] = []

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from xfbench.base import safe_read
 from xfbench.base.errors import UsageError, unknown_name_error
@@ -44,7 +45,7 @@ def validate(model: type[M], content: Mapping[str, Any], file: Path, text: str) 
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        line = _find_line(text, error.errors()[0]["loc"])
+        line = _find_line(text, error.errors()[0])
         place = f"{file}, line {line}" if line else str(file)
         raise UsageError(f"{place}: {describe_problem(error, model)}") from error
 
@@ -86,32 +87,47 @@ def _find_model(annotation: Any) -> type[BaseModel] | None:
     return next(filter(None, map(_find_model, get_args(annotation))), None)
 
 
-def _find_line(text: str, location: tuple[int | str, ...]) -> int | None:
-    """Return the number of the line where a setting is, or None if no line has it."""
+def _find_line(text: str, error: ErrorDetails) -> int | None:
+    """Return the number of the line of the setting, or of the table that lacks it, or None."""
+    parts = [part for part in error["loc"] if "[" not in str(part)]
+    if error["type"] == "missing":
+        parts = parts[:-1]
     lines = text.splitlines()
     names: list[str] = []
-    start = 0
-    for part, next_part in itertools.pairwise(location):
+    table_lines = range(next(_find_headers(lines, r"[^\]]+"), len(lines)))
+    header = None
+    for part, next_part in itertools.zip_longest(parts, parts[1:]):
         if isinstance(part, str):
             names.append(part)
-            number, brackets = (next_part, 2) if isinstance(next_part, int) else (0, 1)
-            name = re.escape(".".join(names))
-            header = re.compile(rf"\s*\[{{{brackets}}}\s*{name}\s*\]{{{brackets}}}")
-            headers = [n for n in range(start, len(lines)) if header.match(lines[n])]
-            start = headers[number] if number < len(headers) else start
-    word = next((part for part in reversed(location) if isinstance(part, str)), "")
-    return find_line_of_word(text, word, start)
+            number = next_part if isinstance(next_part, int) else 0
+            headers = [*_find_headers(lines, re.escape(".".join(names)), (header or 0))]
+            if number < len(headers):
+                header = headers[number]
+                end = next(_find_headers(lines, r"[^\]]+", header + 1), len(lines))
+                table_lines = range(header + 1, end)
+                if next_part is None:
+                    return header + 1
+    for name in reversed(names):
+        key = re.compile(rf"""(^|[{{,.])\s*["']?{re.escape(name)}["']?\s*[=.]""")
+        for index in table_lines:
+            if key.search(lines[index]):
+                return index + 1
+    return None if header is None else header + 1
 
 
-def find_line_of_word(text: str, word: str, start: int = 0) -> int | None:
+def _find_headers(lines: Sequence[str], name_pattern: str, start: int = 0) -> Iterator[int]:
+    """Yield the indices of the lines from `start` on that are the header of such a table."""
+    header = re.compile(rf"\s*\[\[?\s*{name_pattern}\s*\]\]?\s*(#|$)")
+    return (index for index in range(start, len(lines)) if header.match(lines[index]))
+
+
+def find_line_of_word(text: str, word: str) -> int | None:
     """Return the number of the first line in which `word` is a key or a value.
-
-    - `start`: number of lines at the beginning that are not searched.
 
     Return None if no line has `word`. The first line has the number 1.
     """
     pattern = re.compile(rf"""(^|[\s."'\[]){re.escape(word)}($|[\s."'=\]])""")
     for number, line in enumerate(text.splitlines(), 1):
-        if word and number > start and pattern.search(line):
+        if word and pattern.search(line):
             return number
     return None

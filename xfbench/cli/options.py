@@ -97,15 +97,17 @@ FigureFormatOption = Annotated[
 def prepare_figures(folder: Path | None, format_names: str | None) -> list[str]:
     """Return the formats in which figures are written to `folder`, and create it if it is given.
 
-    Raises UsageError if a format is unknown, or if the folder or a program cannot be used.
+    Raises UsageError if a format is unknown, if there is a format without a folder, or if the
+    folder or a program cannot be used.
     """
     from xfbench.rendering import plots
 
-    if folder is None and format_names is None:
+    if folder is None:
+        if format_names is not None:
+            raise UsageError("--figure-format needs --figures")
         return []
     formats = plots.choose_formats(parse_list(format_names, str, "--figure-format"))
-    if folder is not None:
-        plots.create_folder_and_check_matplotlib(folder)
+    plots.create_folder_and_check_matplotlib(folder)
     return formats
 
 

@@ -75,11 +75,9 @@ class Exclusion(_Table):
     reason: str
 
 
-class Adapter(_Table):
+class AdapterFile(_Table):
     """The content of a framework's `adapter.toml`.
 
-    - `folder`: the folder that contains `adapter.toml`.
-    - `revision`: the commit of xfbench to which the adapter belongs; None: the running xfbench.
     - `module`: the Python module of the framework.
     - `together`: descriptions of strategies, by name. A strategy without description has defaults.
     - `reuses`: names of adapters whose code this adapter uses.
@@ -90,8 +88,6 @@ class Adapter(_Table):
     - `unsupported`: cells that the framework does not support.
     """
 
-    folder: Path
-    revision: str | None = None
     name: str
     title: str
     module: str
@@ -108,6 +104,17 @@ class Adapter(_Table):
     readers: dict[str, str] = Field(default_factory=dict)
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()
+
+
+class Adapter(AdapterFile):
+    """An adapter: what its file says, and where it comes from.
+
+    - `folder`: the folder that contains `adapter.toml`.
+    - `revision`: the commit of xfbench to which the adapter belongs; None: the running xfbench.
+    """
+
+    folder: Path
+    revision: str | None = None
 
     def kernels_on(self, device: str) -> list[str]:
         """Return the kernel libraries that support `device`. The default one is first."""
@@ -188,5 +195,6 @@ def load(name: str, revision: str | None = None) -> Adapter:
         raise errors.unknown_name_error(kind, name, folders_by_name)
     file = folders_by_name[name] / "adapter.toml"
     text, content = toml_files.read_text_and_content(file)
-    content |= {"folder": folders_by_name[name], "revision": revision}
-    return toml_files.validate(Adapter, content, file, text)
+    description = toml_files.validate(AdapterFile, content, file, text)
+    fields = {name: getattr(description, name) for name in AdapterFile.model_fields}
+    return Adapter(**fields, folder=folders_by_name[name], revision=revision)

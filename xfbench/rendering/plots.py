@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -80,7 +80,7 @@ def write_figures(
 ) -> list[Path]:
     """Write each figure in each format to an existing folder. Return the files.
 
-    A figure's name becomes the name of its files. Figures of the same name are numbered.
+    A figure's name becomes the name of its files. Further figures of the same name are numbered.
     """
     import matplotlib
 
@@ -91,16 +91,17 @@ def write_figures(
         {"font.size": 8, "svg.hashsalt": "xfbench", "svg.fonttype": "none", "pdf.fonttype": 42}
     )
     files = []
-    counts: Counter[str] = Counter()
+    used_names: set[str] = set()
     for figure_name, figure in named_figures:
         if not figure.lines and not figure.bars:
             continue
-        name = _to_file_name(figure_name)
-        counts[name] += 1
-        number = f"-{counts[name]}" if counts[name] > 1 else ""
+        base = _to_file_name(figure_name)
+        numbered = (f"{base}-{number}" for number in itertools.count(2))
+        name = next(each for each in itertools.chain([base], numbered) if each not in used_names)
+        used_names.add(name)
         for suffix in formats:
             drawn = _draw(figure, is_latex=suffix == "pgf")
-            file = folder / f"{name}{number}.{suffix}"
+            file = folder / f"{name}.{suffix}"
             options = {"metadata": _NO_DATES[suffix]} if suffix in _NO_DATES else {}
             drawn.savefig(file, dpi=300, bbox_inches="tight", **options)
             files.append(file)
@@ -108,7 +109,7 @@ def write_figures(
 
 
 def _to_file_name(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:120]
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:120] or "figure"
 
 
 def _draw(figure: Figure, *, is_latex: bool) -> Any:

@@ -367,16 +367,10 @@ def _build_share_of_limit_figure(
     """
     bars, data = [], []
     for row in rows:
-        limit = next(
-            (
-                records_by_id[record_id].limit
-                for record_id in row.records
-                if records_by_id[record_id].limit
-            ),
-            None,
-        )
+        limits = filter(None, (records_by_id[record_id].limit for record_id in row.records))
+        known = ((limit, peak) for limit in limits if (peak := usual_matrix_product(limit)))
+        limit, peak = next(known, (None, None))
         share = row.peak_share
-        peak = usual_matrix_product(limit) if limit else None
         if share is None or limit is None or peak is None:
             continue
         label = _note_if_not_ranked(row, row_name(row))
