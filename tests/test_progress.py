@@ -155,7 +155,7 @@ def test_the_table_counts_failed_launches_and_those_to_come(show, record):
     text = show(done, planned=[*done, *to_come], is_maximum=True)
     assert "at most left" in text
     first, second = find_rows(text)
-    assert first[:3] == ["lenet · reference · numpy · 1 threads", "40", "2/3"]
+    assert first[:3] == ["lenet · reference · numpy · 1 thread", "40", "2/3"]
     assert second[:3] == ["lenet · reference · numpy · 2 threads", "–", "1/2, 1 failed"]
 
 

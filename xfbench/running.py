@@ -101,8 +101,8 @@ def run(
       strong, weak.
     - `launcher`: launcher of the ranks (default: the site's, else local): local, mpi, slurm.
     - `pinning`: pinning of each rank: to its own cores, a socket, a NUMA node, or none (see
-      docs/reference/pinning.md) (default: cores if several ranks share a node or the site reserves
-      cores, else none): cores, sockets, numa, none.
+      docs/reference/pinning.md) (default: cores if ranks of a cell share a node or the site
+      reserves cores, else none): cores, sockets, numa, none.
     - `site`: site configuration: name or TOML file (see docs/reference/sites.md).
     - `partition`: Slurm partition (default: the site's).
     - `data`: data sets: digits, synthetic, or prepared sets by name or folder (see `xfbench data

@@ -91,11 +91,13 @@ class Preview:
     - `commands`: the shell lines of each cell, by the cell's label; None for a bundle, because the
       commands depend on the machine on which it will run.
     - `scripts`: the scripts of the Slurm jobs, if jobs would be submitted.
+    - `starts_in_jobs`: the shell lines that start launches in these jobs, shortened.
     """
 
     requests: tuple[Request, ...]
     commands: dict[str, list[str]] | None = None
     scripts: Sequence[str] = ()
+    starts_in_jobs: Sequence[str] = ()
 
 
 def run(plan: Plan, store: Store, *listeners: Listener) -> list[Record]:
@@ -119,7 +121,11 @@ def preview(plan: Plan, store: Store) -> Preview:
     _, queued_plan = job_queue.split_local_and_submitted(plan)
     if queued_plan.requests:
         jobs = job_queue.build_jobs_by_node_count(queued_plan, store)
-        return Preview(remaining_plan.requests, scripts=job_queue.build_job_scripts(jobs))
+        return Preview(
+            remaining_plan.requests,
+            scripts=job_queue.build_job_scripts(jobs),
+            starts_in_jobs=dry_run.list_starts_in_jobs(remaining_plan),
+        )
     _require_waiting(plan)
     return Preview(remaining_plan.requests, commands=dry_run.list_commands_by_cell(remaining_plan))
 

@@ -354,14 +354,14 @@ def test_cells_without_a_partner_and_failed_cells_are_listed(fill_folder, record
     result = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
     assert [row.verdict for row in result.comparisons] == ["not_distinguishable"]
     assert sorted(result.gaps) == [
-        "A: lenet · torch · numpy · 1 threads: 1 of 1 launches crashed: no memory",
-        "B: convnet · reference · numpy · 1 threads: no such cell in A",
+        "A: lenet · torch · numpy · 1 thread: 1 of 1 launches crashed: no memory",
+        "B: convnet · reference · numpy · 1 thread: no such cell in A",
     ]
     for launch in (8, 9):
         store.add(record(fields={**crash, "cell": None}, launch=launch))
     result = comparison.compare(Side.parse(str(after), before), Side.parse(str(before), before))
     [gap] = [gap for gap in result.gaps if "reference" in gap and "lenet" in gap]
-    assert gap == "A: lenet · reference · numpy · 1 threads: 2 of 8 launches crashed: no memory"
+    assert gap == "A: lenet · reference · numpy · 1 thread: 2 of 8 launches crashed: no memory"
 
 
 def test_cells_that_differ_only_in_held_fields_have_different_names(fill_folder):
@@ -370,7 +370,7 @@ def test_cells_that_differ_only_in_held_fields_have_different_names(fill_folder)
             request = {"threads": threads, "global_batch_size": batch, "batch_size_per_rank": batch}
             results = fill_folder(framework=framework, kernel="native", **request)
     a, b = (Side.parse(f"framework={name}", results) for name in ("torch", "mxnet"))
-    details = ("1 threads · batch 4", "2 threads · batch 4", "2 threads · batch 8")
+    details = ("1 thread · batch 4", "2 threads · batch 4", "2 threads · batch 8")
     for framework, names in (
         ("torch", [pair.a for pair in compare(a, b)]),
         ("mxnet", [pair.b for pair in compare(a, b)]),

@@ -310,23 +310,49 @@ def test_row_shows_what_its_latest_launch_observed(record):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "text"),
+    ("cpus", "texts"),
     [
-        ((2.0, 1.9), "–"),
-        ((1.4, 1.2), "1.3"),
-        ((2.6, 2.4), "2.5"),
-        ((None, None), "–"),
+        (((2.0, 1.9), (2.0, 2.0)), None),
+        (((1.4, 1.2), (2.0, 2.0)), ["1.3", "2.0"]),
+        (((2.6, 2.4), (None, None)), ["2.5", "–"]),
+        (((None, None), (None, None)), None),
     ],
 )
-def test_cpus_are_shown_if_they_differ_from_the_threads(record, cpus, text):
+def test_cpus_are_shown_if_a_row_differs_from_its_threads(record, cpus, texts):
     """Helper threads that take turns with others are no parallelism: `threads` is no matter."""
     launches = []
-    for launch, number in enumerate(cpus, 1):
-        draft = record(launch=launch, threads=2)
-        observed = draft.observed.model_copy(update={"cpus": number, "threads": 5})
-        launches.append(vary_record(draft, observed=observed))
+    for framework, numbers in zip(("reference", "torch"), cpus, strict=True):
+        for launch, number in enumerate(numbers, 1):
+            draft = record(launch=launch, threads=2, framework=framework)
+            observed = draft.observed.model_copy(update={"cpus": number, "threads": 5})
+            launches.append(vary_record(draft, observed=observed))
     [table] = uncertified_tables(launches)
-    assert tables._cpus_busy_text(table.unranked[0]) == text
+    readers = dict(tables.group_and_nonempty_columns(table))
+    assert ("CPUs busy" in readers) == (texts is not None)
+    if texts:
+        rows = sorted(table.unranked, key=lambda row: row.framework)
+        assert [readers["CPUs busy"](row) for row in rows] == texts
+
+
+def test_a_note_says_that_shares_of_the_best_are_of_neighbouring_launches(record):
+    """B takes twice as long as A in all launches but the third, after which both are slower."""
+    fields = {"software": SOFTWARE, "machine": describe_machine()}
+    steps_s = {1: (0.1, 0.1, 0.1, 0.2, 0.2), 2: (0.2, 0.2, 0.4, 0.4, 0.4)}
+    ranked, certificates = certify_records(
+        [
+            record(steps=(step_s,), launch=launch, fields=fields, threads=threads)
+            for threads, seconds in steps_s.items()
+            for launch, step_s in enumerate(seconds, 1)
+        ]
+    )
+    note = 'The column "of best" compares neighbouring launches'
+    [table] = all_tables(ranked, certificates)
+    assert table.rows[1].relative_to_best == pytest.approx(0.25)
+    assert note in tables.to_text([table])
+    assert note not in tables.to_text([table], layout=tables.Layout(columns=("rank", "images/s")))
+    alike = [each for each in ranked if each.request.launch not in (3,)]
+    [table] = all_tables(alike, certificates)
+    assert note not in tables.to_text([table])
 
 
 def test_rows_are_relative_to_the_fastest_ranked_row(record):

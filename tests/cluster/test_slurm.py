@@ -83,7 +83,7 @@ def test_allocation_runs_2_ranks_on_each_of_2_nodes(cluster, command_words, tmp_
 
 
 def test_a_job_of_two_nodes_becomes_a_record(cluster, command_words, tmp_path):
-    options = "--ranks 2 --nodes 2 --steps 3 --pinning sockets"
+    options = "--ranks 2 --nodes 2 --steps 3 --pinning sockets --site generic-slurm"
     completed = cluster.run(*command_words(options=options))
     [record] = read_records(completed)
     assert record["status"] == "ok", record["reason"]
@@ -148,8 +148,13 @@ def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, command_words):
 
 def test_dry_run_prints_the_script_and_submits_nothing(cluster, command_words):
     completed = cluster.run(*command_words(options="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
-    [script] = json.loads(completed.stdout)["scripts"]
+    document = json.loads(completed.stdout)
+    [script] = document["scripts"]
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in script
+    [start] = document["starts_in_jobs"]
+    assert start.startswith("srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 ")
+    assert start.endswith("python worker.pyz request.json reply.json") and "=/" not in start
+    assert f"  {start}\n" in completed.stderr
     assert not cluster.jobs()
 
 

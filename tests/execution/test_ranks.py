@@ -225,19 +225,18 @@ def test_strong_scaling_divides_and_weak_multiplies_the_batch():
     assert [c.strategy for c in weak] == ["none", "ddp", "ddp"]
 
 
-def test_single_rank_is_pinned_when_other_cells_share_a_node():
-    """Without pinning it could use all cores, which would make scaling look worse."""
+def test_all_cells_are_pinned_when_ranks_of_one_share_a_node():
+    """Without pinning a single rank could use all cores, which would make scaling look worse."""
     shared = build_cells(ranks=[1, 2, 4], scaling="weak")
     assert [c.affinity for c in shared] == ["cores"] * 3
     assert [c.affinity for c in build_cells(ranks=[1], scaling="weak")] == ["none"]
     spread = build_cells(ranks=[1, 2, 4], nodes=[1, 2], scaling="weak", launcher="slurm")
-    assert {(c.ranks, c.nodes): c.affinity for c in spread} == {
-        (1, 1): "none",
-        (2, 1): "cores",
-        (2, 2): "none",
-        (4, 1): "cores",
-        (4, 2): "cores",
-    }
+    layouts = [(1, 1), (2, 1), (2, 2), (4, 1), (4, 2)]
+    assert [(c.ranks, c.nodes, c.affinity) for c in spread] == [
+        (*layout, "cores") for layout in layouts
+    ]
+    alone = build_cells(ranks=[1, 2], ranks_per_node=1, scaling="weak", launcher="slurm")
+    assert [(c.nodes, c.affinity) for c in alone] == [(1, "none"), (2, "none")]
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,20 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.host import machine
-from xfbench.model.plan import Plan
+from xfbench.model.plan import Plan, Submission
 from xfbench.model.record import Conditions
 from xfbench.model.request import Protocol
-from xfbench.planning import outline
+from xfbench.planning import outline, plan_builder
 from xfbench.planning.outline import build_outline
 from xfbench.planning.scheduling import launch_order
 from xfbench.worker import affinity
+
+
+def list_warnings(cell, **fields):
+    """Return the warnings about a cell of a plan with these fields."""
+    settings = {"pythons": {}, "verify": False, "strict": False, "time_limit": 60}
+    plan = Plan(requests=(), protocols=(), **settings, **fields)
+    return [*outline._list_warnings([cell], plan)]
 
 
 @pytest.fixture
@@ -69,12 +76,12 @@ def test_more_threads_than_cpus_of_a_shared_socket_are_a_warning(cell, monkeypat
     fields = {"affinity": "sockets", "threads": len(group), "strategy": "ddp", "scaling": "weak"}
     ranks = 2 * len(affinity.group_cpus("sockets", os.sched_getaffinity(0)))
     sizes = {"ranks": ranks, "batch_size_per_rank": 4, "global_batch_size": 4 * ranks}
-    [warning] = outline._list_warnings([cell(**fields, **sizes)])
+    [warning] = list_warnings(cell(**fields, **sizes))
     assert warning == (
         f"{2 * len(group)} threads of 2 ranks on the {len(group)} CPUs of a socket: oversubscribed"
     )
     one_thread = {**fields, "threads": 1}
-    assert [*outline._list_warnings([cell(**one_thread)])] == []
+    assert list_warnings(cell(**one_thread)) == []
 
 
 def test_more_threads_than_cores_are_a_warning(build, monkeypatch):
@@ -89,30 +96,31 @@ def test_pinning_and_too_many_threads_of_a_job_are_shown(cell, tmp_path, monkeyp
     site = tmp_path / "site.toml"
     site.write_text('title = "s"\nlauncher = "slurm"\ncores = 4\n[queues.large]\ncores = 8\n')
     of_job = cell(launcher="slurm", site=str(site), threads=8, affinity="cores")
-    assert [*outline._list_warnings([of_job])] == ["8 threads on 4 cores: oversubscribed"]
-    assert [*outline._list_warnings([of_job], "large")] == []
+    assert list_warnings(of_job) == ["8 threads on 4 cores: oversubscribed"]
+    assert list_warnings(of_job, submission=Submission(partition="large")) == []
     described = outline.CellOutline(of_job, 1, 1, None).describe()
     assert " · pinned to cores · " in described and described.endswith("1 launch")
 
 
 def test_jobs_on_gpus_without_a_gpu_are_a_warning(cell):
     def warnings(**fields):
-        return [*outline._list_warnings([cell(device="cuda", launcher="slurm", **fields)])]
+        return list_warnings(cell(device="cuda", launcher="slurm", **fields))
 
     assert "ask for no GPU" in warnings()[0]
-    assert not [*outline._list_warnings([cell(device="cuda")])]
+    assert not list_warnings(cell(device="cuda"))
 
 
 def test_a_number_of_threads_that_follows_from_this_host_is_a_warning_for_jobs(cell, monkeypatch):
     monkeypatch.setattr(machine, "usable_cores", lambda: 4096)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    [group, *_] = affinity.group_cpus("sockets", os.sched_getaffinity(0))
-    cores = len(affinity.list_cores({*group}))
+    of_job = cell(launcher="slurm", threads=1)
+    assert list_warnings(of_job) == []
+    [warning] = list_warnings(of_job, has_guessed_threads=True)
+    assert "1 thread may be wrong, because this host has 4096 cores" in warning
 
-    def warnings(threads, pinning="none"):
-        of_job = cell(launcher="slurm", threads=threads, affinity=pinning)
-        return [*outline._list_warnings([of_job])]
 
-    assert "4096 threads may be wrong" in warnings(4096)[0]
-    assert f"{cores} threads may be wrong" in warnings(cores, "sockets")[0]
-    assert warnings(cores) == [] and warnings(4095, "sockets") == []
+def test_plans_say_whether_threads_follow_from_this_host():
+    values = {"framework": ["reference"], "workload": ["lenet"]}
+    for threads, is_guessed in ((None, True), ("powers", True), ([1], False)):
+        plan = plan_builder.build_plan({**values, "threads": threads})
+        assert plan.has_guessed_threads == is_guessed

@@ -128,7 +128,8 @@ def test_text_table_has_a_single_line_per_row(hostile_tables):
         count = 1 + (2 + len(table.rows)) * bool(table.rows)
         count += (1 + 2 + len(table.unranked) + len(reasons)) * bool(table.unranked)
         shown = (*table.rows, *table.unranked)
-        count += any(tables._has_range(row.images_per_second) for row in shown)  # a note
+        speeds = filter(None, (row.images_per_second for row in shown))
+        count += any(map(tables._has_range, speeds))  # a note
         assert len(lines) == count
 
 

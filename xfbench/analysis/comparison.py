@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from xfbench.analysis.leaderboard import (
 )
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
+from xfbench.base.wording import pluralize
 from xfbench.environments import allocators
 from xfbench.model import adapter, certificate, settings
 from xfbench.model.machines import machine_class
@@ -58,20 +59,20 @@ _SEPARATELY_NAMED_FIELDS = ("workload", "framework", "kernel", "revision")
 # Fields that do not distinguish cells: a cell has all seeds, and the batch of a rank follows from
 # the global batch and the number of ranks.
 _NOT_DISTINGUISHING_FIELDS = ("seed", "batch_size_per_rank")
-# Templates for values that do not say what they are.
-_VALUE_TEXTS = {
+# Functions that return texts of values that do not say what they are.
+_VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     **grouping.HIDDEN_FIELDS,
-    "threads": "{} threads",
-    "checkpoints": "{} checkpoints",
-    "ranks": "{} ranks",
-    "global_batch_size": "batch {}",
-    "batch_size_per_rank": "batch {} per rank",
-    "memory_limit": "memory limit {} bytes",
-    "profile": "profile {}",
-    "data_set": "data set {0.format} {0.digest:.15}",
-    "input": "{} reader",
-    "page_cache": "page cache {}",
-    "seed": "seed {}",
+    "threads": partial(pluralize, noun="thread"),
+    "checkpoints": partial(pluralize, noun="checkpoint"),
+    "ranks": partial(pluralize, noun="rank"),
+    "global_batch_size": "batch {}".format,
+    "batch_size_per_rank": "batch {} per rank".format,
+    "memory_limit": "memory limit {} bytes".format,
+    "profile": "profile {}".format,
+    "data_set": "data set {0.format} {0.digest:.15}".format,
+    "input": "{} reader".format,
+    "page_cache": "page cache {}".format,
+    "seed": "seed {}".format,
 }
 # Fields by which the index can filter, because they are text in every record.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
@@ -679,7 +680,7 @@ def _name_cell(
             values.append(
                 describe_solver_setting(name, value)
                 if name in SOLVER
-                else _VALUE_TEXTS.get(name, "{}").format(value)
+                else _VALUE_TEXTS.get(name, str)(value)
             )
     machine, other_machine = (machine_class(c.last_record.machine) for c in (cell, other_cell))
     if machine != other_machine or "machine" in further_fields:

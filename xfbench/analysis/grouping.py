@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
+from xfbench.base.wording import pluralize
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
@@ -59,22 +61,22 @@ def _cell_key_without_seed(record: Record) -> tuple[Any, ...]:
     return seedless_request, workload.digest, software.adapter_digest, software.environment_digest
 
 
-# Fields that no table shows as a column, each with a template for a text with its value.
-HIDDEN_FIELDS = {
-    "steps": "{} steps",
-    "epochs": "{} epochs",
-    "min_seconds": "{:g} s or more",
-    "warmup": "warm-up {}",
-    "min_warmup_seconds": "warm-up of {:g} s or more",
-    "window": "windows of {}",
-    "affinity": "affinity {}",
-    "nodes": "{} nodes",
-    "launcher": "by {}",
-    "site": "site {}",
-    "input_threads": "{} input threads",
-    "environment": "environment {}",
-    "revision": "revision {:.12}",
-    "python": "python {}",
+# Fields that no table shows as a column, each with a function that returns a text with its value.
+HIDDEN_FIELDS: dict[str, Callable[[Any], str]] = {
+    "steps": partial(pluralize, noun="step"),
+    "epochs": partial(pluralize, noun="epoch"),
+    "min_seconds": "{:g} s or more".format,
+    "warmup": "warm-up {}".format,
+    "min_warmup_seconds": "warm-up of {:g} s or more".format,
+    "window": "windows of {}".format,
+    "affinity": "affinity {}".format,
+    "nodes": partial(pluralize, noun="node"),
+    "launcher": "by {}".format,
+    "site": "site {}".format,
+    "input_threads": partial(pluralize, noun="input thread"),
+    "environment": "environment {}".format,
+    "revision": "revision {:.12}".format,
+    "python": "python {}".format,
 }
 
 
@@ -89,6 +91,6 @@ def describe_hidden_differences(requests: Sequence[Request]) -> list[str]:
     ]
     field_values = [[(name, getattr(request, name)) for name in differing] for request in requests]
     return [
-        ", ".join(HIDDEN_FIELDS[name].format(value) for name, value in values if value is not None)
+        ", ".join(HIDDEN_FIELDS[name](value) for name, value in values if value is not None)
         for values in field_values
     ]

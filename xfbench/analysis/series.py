@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from xfbench import statistics
 from xfbench.base.errors import UsageError
+from xfbench.base.wording import pluralize
 from xfbench.model import adapter, communication_cost
 from xfbench.model.communication_cost import Algorithm, Bucket
 from xfbench.model.machines import machine_class
@@ -158,8 +159,8 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
     ranks_per_node = request.ranks // request.nodes
     return Series(
         title=f"{request.workload} · {request.framework} · {request.strategy_text} · "
-        f"{request.kernel} · "
-        f"{request.threads} threads · {request.scaling} scaling, {batch_size} {batch_unit} · "
+        f"{request.kernel} · {pluralize(request.threads, 'thread')} · {request.scaling} scaling, "
+        f"{batch_size} {batch_unit} · "
         f"{ranks_per_node} per node · {machine_class(newest_record.machine)}",
         law=request.scaling,
         batch_size=batch_size,

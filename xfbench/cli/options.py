@@ -80,7 +80,7 @@ FiguresOption = Annotated[
         "--figures",
         metavar="DIR",
         help="Also write the figures to this folder, for a paper. Needs matplotlib: "
-        "pip install 'xfbench[figures]'.",
+        "python -m pip install matplotlib.",
     ),
 ]
 FigureFormatOption = Annotated[

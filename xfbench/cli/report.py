@@ -42,6 +42,7 @@ def report(
         xfbench report --figures figures --figure-format pdf
     """
     from xfbench.base import atomic_files, errors, paths
+    from xfbench.base.wording import pluralize
     from xfbench.model import certificate
     from xfbench.rendering import plots
     from xfbench.rendering.report import content, page
@@ -49,7 +50,6 @@ def report(
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_existing_store
     from xfbench.studies import page as studies
-    from xfbench.studies.wording import pluralize
 
     check_output_file(output, (".html", ".htm"))
     figure_formats = prepare_figures(figures, figure_format)

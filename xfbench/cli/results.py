@@ -68,6 +68,7 @@ def list_(
         xfbench results list --where framework=torch --where 'threads>=2'
         xfbench results list --where status!=ok --limit 0 --json
         xfbench results list --published --where figure.about.study=storage
+        xfbench results list --published --where citation.key=Z17
         xfbench results list --published --bibtex
     """
     from xfbench.base import errors
@@ -113,12 +114,22 @@ def _print_published_figures(
         # Without conditions, sources that have sentences only are printed too.
         chosen = [source for source in published.sources() if not conditions or source.key in keys]
         if not chosen:
-            raise errors.UsageError("no published value matches these conditions")
+            raise errors.UsageError(_NO_PUBLISHED)
         print("\n\n".join(source.bibtex for source in chosen))
-    elif as_json:
+        return
+    if not matches:
+        say(_NO_PUBLISHED)
+    if as_json:
         print(json.dumps({"records": [document for _, document in matches]}))
     else:
-        print(external_figures.render_figures_and_sources([record for record, _ in matches]))
+        figures = [record for record, _ in matches]
+        print(external_figures.render_figures_and_sources(figures, terminal_width()))
+
+
+_NO_PUBLISHED = (
+    "no published value meets these conditions: the key of a source is citation.key, such as "
+    "citation.key=Z17"
+)
 
 
 @app.command()

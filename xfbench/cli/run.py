@@ -168,8 +168,11 @@ def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> 
     if preview.scripts:
         for line in lines:
             say(line)
-        scripts = preview.scripts
-        print(json.dumps({"scripts": scripts}) if as_json else "\n".join(scripts))
+        say("a job starts its launches one after the other:")
+        for start in preview.starts_in_jobs:
+            say(f"  {start}")
+        document = {"scripts": preview.scripts, "starts_in_jobs": preview.starts_in_jobs}
+        print(json.dumps(document) if as_json else "\n".join(preview.scripts))
         return
     if as_json:
         requests = [request.model_dump(mode="json") for request in preview.requests]

@@ -261,10 +261,10 @@ def report(
         xfbench study report kernels --figures figures --figure-format pdf
     """
     from xfbench.base import paths
+    from xfbench.base.wording import pluralize
     from xfbench.planning import experiment
     from xfbench.rendering import plots
     from xfbench.studies import render
-    from xfbench.studies.wording import pluralize
 
     chosen_study = experiment.load(name)
     if output is not None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from xfbench import stop_rule
 from xfbench.base import atomic_files, errors, locks
 from xfbench.base.processes import CommandError
+from xfbench.base.wording import pluralize
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import sites
 from xfbench.launchers import slurm
@@ -201,7 +202,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
         raise errors.UsageError(
-            f"partition {queue} allows at most {limits.max_nodes} nodes, not {nodes}"
+            f"partition {queue} allows at most {pluralize(limits.max_nodes, 'node')}, not {nodes}"
         )
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
@@ -251,7 +252,10 @@ def submit_or_find_job(
             # An interrupt must wait for Slurm's answer, so that an accepted job can be cancelled.
             with ThreadPoolExecutor(1) as pool:
                 number = pool.submit(slurm.submit_job_script, job.folder / "job.sh").result()
-            say(f"job {number} ({job.name}) submitted: {job.nodes} nodes, {job.minutes} minutes")
+            say(
+                f"job {number} ({job.name}) submitted: {pluralize(job.nodes, 'node')}, "
+                f"{job.minutes} minutes"
+            )
     before = (job.folder / _BEFORE).read_text(encoding="utf-8").split()
     return Submitted(plan, job.folder, number, frozenset(before))
 

@@ -62,6 +62,8 @@ class Plan(BaseModel):
     - `resume`: whether to leave out launches whose records exist.
     - `submission`: for launches that are submitted from a login node.
     - `bundle`: a folder for a bundle, which is written instead of doing the launches; or None.
+    - `has_guessed_threads`: whether no number of threads was given, so that it follows from the
+      cores of the site or of this host.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,6 +79,7 @@ class Plan(BaseModel):
     resume: bool = Field(default=False, exclude=True)
     submission: Submission = Field(default=Submission(), exclude=True)
     bundle: Path | None = Field(default=None, exclude=True)
+    has_guessed_threads: bool = Field(default=False, exclude=True)
 
     @classmethod
     def read(cls, path: Path) -> Self:

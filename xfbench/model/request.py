@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from xfbench.base import digests, revisions
+from xfbench.base.wording import pluralize
 from xfbench.model.stored_settings import StoredSettings
 from xfbench.model.strategy import Value, format_options
 
@@ -290,7 +291,7 @@ class Cell(StoredSettings, _OwnFields):
             self.kernel,
             *strategy_parts,
         ]
-        parts += [f"{self.threads} threads", self.allocator or ""]
+        parts += [pluralize(self.threads, "thread"), self.allocator or ""]
         parts += [f"probe {self.probe} by {self.launcher}"] if self.probe else []
         parts += [f"revision {revisions.shorten(self.revision)}"] if self.revision else []
         return " · ".join(filter(None, parts))

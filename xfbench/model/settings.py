@@ -377,7 +377,7 @@ SETTINGS: tuple[Setting, ...] = (
         panel="Parallel",
         help="Pinning of each rank: to its own cores, a socket, a NUMA node, or none (see "
         "docs/reference/pinning.md)",
-        default_words="cores if several ranks share a node or the site reserves cores, else none",
+        default_words="cores if ranks of a cell share a node or the site reserves cores, else none",
         choices=_same("cores", "sockets", "numa", "none"),
         record_name="affinity",
     ),

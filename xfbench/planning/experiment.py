@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
 from typing import Any, Literal
@@ -287,7 +287,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 or (
                     "cores"
                     if site.reserved_cores_in(m.partition)
-                    else _default_affinity(rank_layout, rank_layouts)
+                    else _default_affinity(rank_layouts)
                 ),
                 launcher=m.launcher or _default_launcher(site),
                 site=m.site,
@@ -386,6 +386,11 @@ def data_folders_by_lookup_key(matrices: Sequence[Matrix]) -> dict[str, Path]:
     }
 
 
+def has_guessed_threads(matrices: Iterable[Matrix]) -> bool:
+    """Return whether a number of threads follows from the cores of the site or of this host."""
+    return any(matrix.threads in (None, "powers") for matrix in matrices)
+
+
 def _loader_threads(m: Matrix) -> int:
     return DEFAULT_INPUT_THREADS if m.loader_threads is None else m.loader_threads
 
@@ -421,18 +426,12 @@ def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
     return [(ranks, nodes) for ranks in m.ranks for nodes in m.nodes if ranks % nodes == 0]
 
 
-def _default_affinity(
-    rank_layout: tuple[int, int], rank_layouts: Sequence[tuple[int, int]]
-) -> Literal["cores", "none"]:
-    """Return "cores" if ranks of the cell share a node, else "none".
+def _default_affinity(rank_layouts: Sequence[tuple[int, int]]) -> Literal["cores", "none"]:
+    """Return "cores" if ranks share a node in one of the pairs (ranks, nodes), else "none".
 
-    `rank_layout` is the pair (ranks, nodes) of the cell. `rank_layouts` has all pairs of the cell's
-    matrix. A cell with one rank is the baseline of the cells with several ranks. So it gets "cores"
-    if all of those cells get "cores".
+    All cells of a matrix are pinned alike. Otherwise their speeds could not be compared.
     """
-    multi_rank = [layout for layout in rank_layouts if layout[0] > 1]
-    compared = multi_rank if rank_layout[0] == 1 and multi_rank else [rank_layout]
-    return "cores" if all(ranks > nodes for ranks, nodes in compared) else "none"
+    return "cores" if any(ranks > nodes for ranks, nodes in rank_layouts) else "none"
 
 
 def _thread_count_choices(

@@ -6,16 +6,15 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
+from xfbench.base.wording import pluralize
 from xfbench.host import machine, sites
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record, Status
 from xfbench.model.request import Cell, Request
 from xfbench.planning import pinning
 from xfbench.planning.durations import Estimate, estimate_duration
-from xfbench.worker import affinity
 
 
 @dataclass(frozen=True)
@@ -114,12 +113,13 @@ def build_outline(
         tuple(sorted(cells, key=lambda each: each.obstacle is None)),
         estimate_duration(least_requests, earlier),
         estimate_duration(most_requests, earlier),
-        tuple(dict.fromkeys(_list_warnings(possible, plan.submission.partition or None))),
+        tuple(dict.fromkeys(_list_warnings(possible, plan))),
     )
 
 
-def _list_warnings(cells: Iterable[Cell], queue: str | None = None) -> Iterator[str]:
-    """Yield what looks like a mistake. `queue`: the queue of jobs; None: the site's default."""
+def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
+    """Yield what looks like a mistake in these cells of a plan."""
+    queue = plan.submission.partition or None
     for cell in cells:
         site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
         is_submitted = cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
@@ -137,28 +137,11 @@ def _list_warnings(cells: Iterable[Cell], queue: str | None = None) -> Iterator[
             yield f"{needed} threads on {cores} cores: oversubscribed"
         elif warning := pinning.crowding_warning(cell):
             yield warning
-        if (
-            is_submitted
-            and not has_cores
-            and cell.threads in _list_default_threads(cell, site, queue)
-        ):
+        if is_submitted and not has_cores and plan.has_guessed_threads:
             yield (
-                f"{cell.threads} threads may be wrong, because this host has {cores} cores: set "
-                "`cores` in the site configuration to those of a compute node"
+                f"{pluralize(cell.threads, 'thread')} may be wrong, because this host has {cores} "
+                "cores: set `cores` in the site configuration to those of a compute node"
             )
-
-
-def _list_default_threads(cell: Cell, site: sites.Site, queue: str | None) -> list[int]:
-    """Return the numbers of threads that this host suggests for a rank of the cell."""
-    ranks_per_node = math.ceil(cell.ranks / cell.nodes)
-    guesses = [max(1, site.cores_for_ranks(queue, machine.usable_cores()) // ranks_per_node)]
-    if cell.affinity in affinity.GROUP_NAMES:
-        reserved, allowed = site.reserved_cores_in(queue), os.sched_getaffinity(0)
-        with suppress(affinity.PinningError):
-            guesses.append(
-                pinning.even_share_of_group(cell.affinity, ranks_per_node, reserved, allowed)
-            )
-    return guesses
 
 
 def _count_text(least: int, most: int, singular: str, plural: str) -> str:

@@ -236,23 +236,28 @@ def render_leaderboards_with_figures(
             )
             parts += [table_format.render_table(HEADERS, lines, f"External: {name}"), ""]
     parts += [
-        table_format.render_note(f"{key}: {title}")
+        table_format.render_note(f"{key}: {title}", layout.max_width)
         for key, title in cited_keys_and_titles(network_figures)
     ]
     return "\n".join(parts)
 
 
-def render_figures_and_sources(records: Iterable[Record]) -> str:
-    """Return a terminal table of the records' external figures, followed by their sources."""
+def render_figures_and_sources(records: Iterable[Record], max_width: int | None = None) -> str:
+    """Return a terminal table of the records' external figures, followed by their sources.
+
+    Lines have at most `max_width` characters (None: any number).
+    """
     table_format = formats.FORMATS["text"]
     figure_texts = [describe_figure(record) for record in distinct_external_figures(records)]
     lines = [
         (text.record[7:19], *text.table_cells[:2], text.workload or "–", *text.table_cells[2:])
         for text in figure_texts
     ]
-    table = table_format.render_table(("record", *HEADERS[:2], "network", *HEADERS[2:]), lines)
+    headers = ("record", *HEADERS[:2], "network", *HEADERS[2:])
+    table = formats.render_listing(headers, lines, max_width)
     sources = [
-        table_format.render_note(f"{key}: {title}") for key, title in cited_keys_and_titles(records)
+        table_format.render_note(f"{key}: {title}", max_width)
+        for key, title in cited_keys_and_titles(records)
     ]
     return "\n".join([table, "", *sources])
 

@@ -54,6 +54,7 @@ class Format:
       LaTeX and HTML.
     - `column_gap`: number of characters that a column of a line needs beside its texts.
     - `has_lines`: whether headings and notes are read line by line, as in a terminal.
+    - `names_intervals`: whether a note says what brackets are, because the table stands alone.
     """
 
     style: str
@@ -62,6 +63,7 @@ class Format:
     escape: Callable[[str], str] = str
     column_gap: int = 2
     has_lines: bool = False
+    names_intervals: bool = False
 
     def render_table(
         self, headers: Sequence[str], lines: Sequence[Sequence[str]], title: str = ""
@@ -126,6 +128,9 @@ class Format:
         return self.escape(make_legible(text, _MAX_FIELD_CHARS))
 
 
+_LATEX_PREAMBLE = "% In the preamble: \\usepackage{booktabs,siunitx} \\sisetup{range-phrase=--}"
+
+
 class LatexFormat(Format):
     """Tables of the packages booktabs and siunitx, with caption and label."""
 
@@ -168,10 +173,14 @@ class LatexFormat(Format):
         )
 
     def join(self, parts: Sequence[str]) -> str:
-        """Return the parts as one text. Notes below a table belong to its float."""
-        return _NOTES_BELOW_TABLE.sub(
+        """Return the parts as one text. Notes below a table belong to its float.
+
+        The first line names the packages that the tables need.
+        """
+        text = _NOTES_BELOW_TABLE.sub(
             lambda match: f"{match[1].rstrip()}\n\\end{{table}}\n\n", super().join(parts)
         )
+        return f"{_LATEX_PREAMBLE}\n{text}"
 
 
 def _join_latex_fields(fields: Iterable[str]) -> str:
@@ -221,6 +230,7 @@ FORMATS = {
         "latex_booktabs",
         lambda text: f"% {text}",
         lambda text: f"\\par\\footnotesize {escape_latex(text)}\n",
+        names_intervals=True,
     ),
     "html": Format(
         "html",

@@ -68,7 +68,7 @@ def _find_latex_program() -> str | None:
 def create_folder_and_check_matplotlib(folder: Path) -> None:
     """Create the folder for figures. Raises UsageError if it or matplotlib cannot be used."""
     if find_spec("matplotlib") is None:
-        raise UsageError("--figures needs matplotlib: python -m pip install 'xfbench[figures]'")
+        raise UsageError("--figures needs matplotlib: python -m pip install matplotlib")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

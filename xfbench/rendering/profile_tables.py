@@ -13,6 +13,7 @@ from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
+from xfbench.base.wording import pluralize
 from xfbench.rendering import formats
 
 # Only the layers that take the most time have their own line. CSV and JSON have all layers.
@@ -56,7 +57,7 @@ def _layer_share_of_step(profile: Profile, layer_name: str) -> float:
 
 
 def _configuration_name(row: Row) -> str:
-    parts = [row.framework, row.kernel, f"{row.threads} thread{'s' if row.threads > 1 else ''}"]
+    parts = [row.framework, row.kernel, pluralize(row.threads, "thread")]
     parts += [f"{row.ranks} ranks"] if row.ranks > 1 else []
     return " · ".join(parts)
 
@@ -141,7 +142,7 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
         "measure speed."
     )
     for row, profile in row_profiles:
-        launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"
+        launches = pluralize(profile.launches, "launch")
         yield (
             f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
             f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"

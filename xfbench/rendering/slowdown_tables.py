@@ -16,6 +16,7 @@ from xfbench.analysis.slowdown import (
     Line,
     Slowdown,
 )
+from xfbench.base.wording import pluralize
 from xfbench.model.record import Status
 from xfbench.rendering import formats
 from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
@@ -85,7 +86,7 @@ def describe_settings_outside_group(row: Row | None, line: Line) -> str:
     parts = {
         "framework": row.framework,
         "kernel": row.kernel,
-        "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
+        "threads": pluralize(row.threads, "thread"),
         "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
         "strategy": row.request.strategy_text if row.ranks > 1 else "",
         "batch_size": f"batch {row.global_batch_size}" if "global_batch_size" in line.group else "",

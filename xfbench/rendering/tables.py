@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,13 @@ SELECTION_NOTE = (
 _RANGE_NOTE = (
     "The brackets of 2 to 4 launches are their range, which is no 95 % interval: see launches."
 )
+_INTERVAL_NOTE = "The brackets of 5 launches or more are 95 % confidence intervals of the median."
+_RATIO_NOTE = (
+    'The column "of best" compares neighbouring launches. So it is not the ratio of two images/s '
+    "(docs/method.md, Comparing cells)."
+)
+# From this difference on, a reader sees that the ratio of two medians is another one.
+_RATIO_TOLERANCE = 0.02
 _BUSY_TOLERANCE = 0.1  # as a share of the requested threads
 _SUSTAINED_TOLERANCE = 0.05  # as a share of the rate at the median step
 _STEP_PARTS = ("computing", "exchange", "waiting")
@@ -106,14 +113,13 @@ def _sustained_rate_text(row: Row) -> str:
     return format_number(row.steps.sustained_images_per_second, 3) if row.steps else "–"
 
 
-def _different_sustained_rate_text(row: Row) -> str:
-    """Return the sustained rate if it differs by more than 5 % from the median step's; else "–"."""
-    if row.steps is None:
-        return "–"
+def _is_sustained_rate_different(row: Row) -> bool:
+    """Return whether the sustained rate differs by more than 5 % from that of the median step."""
+    if row.steps is None or row.asynchronous:
+        return False
     rate = row.request.global_batch_size / row.steps.median_seconds
     ratio = row.steps.sustained_images_per_second / rate
-    is_shown = abs(ratio - 1) > _SUSTAINED_TOLERANCE and not row.asynchronous
-    return _sustained_rate_text(row) if is_shown else "–"
+    return abs(ratio - 1) > _SUSTAINED_TOLERANCE
 
 
 def _milliseconds_text(row: Row, field_name: str) -> str:
@@ -131,14 +137,15 @@ def _reader_and_pixel_error_text(row: Row) -> str:
 
 
 def _cpus_busy_text(row: Row) -> str:
-    """Return how many CPUs training on CPUs kept busy.
+    """Return how many CPUs training on CPUs kept busy."""
+    return _format_or_dash(row.cpus_busy if row.request.device == "cpu" else None, ".1f")
 
-    The text is "–" if this is the requested number of threads, but for a tenth.
-    """
-    cpus = row.cpus_busy if row.request.device == "cpu" else None
-    if cpus is None or abs(cpus - row.threads) <= _BUSY_TOLERANCE * row.threads:
-        return "–"
-    return f"{cpus:.1f}"
+
+def _is_other_number_of_cpus_busy(row: Row) -> bool:
+    """Return whether the CPUs busy differ from the requested threads by more than a tenth."""
+    if row.cpus_busy is None or row.request.device != "cpu":
+        return False
+    return abs(row.cpus_busy - row.threads) > _BUSY_TOLERANCE * row.threads
 
 
 def _configuration_count_text(row: Row) -> str:
@@ -189,7 +196,7 @@ _CONFIGURATION_COLUMNS: list[Column] = [
 COLUMNS: dict[str, list[Column]] = {
     "throughput": [
         *_CONFIGURATION_COLUMNS,
-        ("sustained", _different_sustained_rate_text),
+        ("sustained", _sustained_rate_text),
         ("of best", _share_of_best_text),
         ("efficiency", _efficiency_text),
         ("of peak", lambda row: _format_value_and_bounds(row.peak_share, ".0%")),
@@ -287,6 +294,11 @@ def _format_bytes(count: float) -> str:
     return f"{count / 1e9:.3g} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
+# Columns of a view that are left out unless such a row makes them worth reading.
+_TELLING_ROWS: dict[tuple[str, str], Callable[[Row], bool]] = {
+    **{(view, "CPUs busy"): _is_other_number_of_cpus_busy for view in COLUMNS},
+    ("throughput", "sustained"): _is_sustained_rate_different,
+}
 _OPTIONAL_COLUMNS = (
     "CPUs busy",
     "notes",
@@ -525,11 +537,19 @@ def group_and_nonempty_columns(table: Table, view: str = "throughput") -> list[C
     visible = [
         (name, read)
         for name, read in COLUMNS[view]
-        if name not in _OPTIONAL_COLUMNS or any(read(row) != "–" for row in rows)
+        if name not in _OPTIONAL_COLUMNS or _is_worth_showing(name, read, rows, view)
     ]
     names = {name for name, _ in visible} | {"framework_version"}
     group_columns = [(name, _group_text_reader(name)) for name in table.by if name not in names]
     return [*visible[:1], *group_columns, *visible[1:]]
+
+
+def _is_worth_showing(
+    name: str, read: Callable[[Row], str], rows: Sequence[Row], view: str
+) -> bool:
+    """Return whether an optional column says something that the others do not."""
+    is_telling = _TELLING_ROWS.get((view, name), lambda row: read(row) != "–")
+    return any(map(is_telling, rows))
 
 
 def _group_text_reader(name: str) -> Callable[[Row], str]:
@@ -559,16 +579,38 @@ def _render(
             parts.append(table_format.render_table(headers, lines, heading))
         if table.unranked:
             parts += _render_unranked(table, columns, layout.max_width, table_format)
-        if any((row.configurations or 1) > 1 for row in (*table.rows, *table.unranked)):
-            parts.append(table_format.render_note(SELECTION_NOTE, layout.max_width))
-        if any(_has_range(row.images_per_second) for row in (*table.rows, *table.unranked)):
-            parts.append(table_format.render_note(_RANGE_NOTE, layout.max_width))
+        notes = _list_notes(table, headers, names_intervals=table_format.names_intervals)
+        parts += [table_format.render_note(note, layout.max_width) for note in notes]
         if fit and fit.left_out:
             left_out = ", ".join(fit.left_out).removesuffix(".")  # a name ends with a full stop
             note = f"Not shown: {left_out}. See xfbench leaderboard --wide."
             parts.append(table_format.render_note(note, layout.max_width))
         parts.append("")
     return table_format.join(parts)
+
+
+def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) -> Iterator[str]:
+    """Yield sentences that say how to read the columns `names` of a table.
+
+    `names_intervals`: whether a sentence says what the brackets are, also if they are the usual
+    95 % intervals.
+    """
+    rows = (*table.rows, *table.unranked)
+    speeds = [row.images_per_second for row in rows if row.images_per_second]
+    if any((row.configurations or 1) > 1 for row in rows):
+        yield SELECTION_NOTE
+    if any(map(_has_range, speeds)):
+        yield _RANGE_NOTE
+    if names_intervals and any(speed.low is not None and speed.confidence for speed in speeds):
+        yield _INTERVAL_NOTE
+    if "of best" in names and any(map(_is_other_ratio_than_of_medians, rows)):
+        yield _RATIO_NOTE
+
+
+def _is_other_ratio_than_of_medians(row: Row) -> bool:
+    if row.relative_interval is None or row.relative_to_best is None:
+        return False
+    return abs(row.relative_interval.value - row.relative_to_best) >= _RATIO_TOLERANCE
 
 
 def _chosen_columns(table: Table, view: str, layout: Layout) -> list[Column]:
@@ -610,9 +652,9 @@ def _render_unranked(
     ]
 
 
-def _has_range(figure: Interval | None) -> bool:
+def _has_range(figure: Interval) -> bool:
     """Return whether the ends of the figure's interval are the smallest and largest launch."""
-    return bool(figure and figure.low is not None and figure.confidence is None)
+    return figure.low is not None and figure.confidence is None
 
 
 def _row_columns(table: Table, row: Row) -> dict[str, Any]:

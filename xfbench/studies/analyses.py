@@ -11,6 +11,7 @@ from xfbench import pairwise, statistics
 from xfbench.analysis import best_comparison, scaling
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
+from xfbench.base.wording import pluralize
 from xfbench.planning.study_form import Analysis, Claim, Scalar
 from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
@@ -30,7 +31,6 @@ from xfbench.studies.wording import (
     format_ends,
     format_value_with_bounds,
     join_words,
-    pluralize,
 )
 
 AnalysisFunction = Callable[[Analysis, Sequence[MeasuredCell], Certificates], Finding]

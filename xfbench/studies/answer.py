@@ -12,6 +12,7 @@ from typing import Any
 from xfbench.analysis import leaderboard
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
+from xfbench.base.wording import pluralize
 from xfbench.host import conditions, memory
 from xfbench.model import adapter
 from xfbench.model.external_record import Citation, Figure
@@ -33,7 +34,6 @@ from xfbench.studies import (
 )
 from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.published_findings import judge_published_findings
-from xfbench.studies.wording import pluralize
 
 ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "values": analyses.analyze_values,

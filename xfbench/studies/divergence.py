@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.base.wording import pluralize
 from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, Value, judge_claims_with_bounds
-from xfbench.studies.wording import format_value_with_bounds, join_words, pluralize
+from xfbench.studies.wording import format_value_with_bounds, join_words
 
 
 def analyze_diverged_share(

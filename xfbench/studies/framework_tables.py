@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from xfbench.base.wording import pluralize
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Value
@@ -11,7 +12,6 @@ from xfbench.studies.wording import (
     format_bounds_without_unit,
     format_number_without_unit,
     join_words,
-    pluralize,
 )
 
 _ROW_SETTINGS = ("framework", "kernel")

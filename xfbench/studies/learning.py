@@ -17,6 +17,7 @@ from xfbench.analysis.learning import (
     learning_speedup,
     runs_to_test_loss,
 )
+from xfbench.base.wording import pluralize
 from xfbench.model.record import Record
 from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Interval
@@ -25,7 +26,7 @@ from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Curve, Finding, Value, judge_claims_with_bounds
 from xfbench.studies.quantities import QUANTITIES, counted_values_by_block
-from xfbench.studies.wording import format_ends, format_value_with_bounds, join_words, pluralize
+from xfbench.studies.wording import format_ends, format_value_with_bounds, join_words
 
 _CURVE_POINTS = 12  # number of points per curve
 PARALLEL, LEARNING = "parallel", "learning"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
+from xfbench.base.wording import pluralize
 from xfbench.model.record import Record
 from xfbench.planning import experiment
 from xfbench.rendering.report import page
@@ -17,7 +18,6 @@ from xfbench.studies import cells, render
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures
 from xfbench.studies.finding import Finding, JudgedClaim
-from xfbench.studies.wording import pluralize
 
 _MAX_MACHINES = 3  # machines named in a section
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xfbench.analysis.learning import has_diverged
 from xfbench.base import errors
+from xfbench.base.wording import pluralize
 from xfbench.host import sites
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
@@ -141,6 +142,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         data_folders=experiment.data_folders_by_lookup_key(chosen),
         resume=choices.resume,
         submission=choices.submission,
+        has_guessed_threads=experiment.has_guessed_threads(chosen),
     )
     return StudyPlan(
         plan,
@@ -168,7 +170,7 @@ def oversubscription_reason(cell: Cell) -> str | None:
     if not available or needed <= available:
         return None
     ranks = f"{ranks_per_node} ranks of " if ranks_per_node > 1 else ""
-    threads = f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"
+    threads = pluralize(cell.threads, "thread")
     return f"{ranks}{threads} need {needed} processors, and {subject} {available}"
 
 

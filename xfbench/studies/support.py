@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from xfbench.analysis.leaderboard import Certificates
+from xfbench.base.wording import pluralize
 from xfbench.execution import probing
 from xfbench.model.features import FEATURES, GROUP_OF, Support
 from xfbench.model.machines import machine_class
 from xfbench.planning.study_form import Analysis, Claim
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, JudgedClaim
-from xfbench.studies.wording import join_words, pluralize
+from xfbench.studies.wording import join_words
 
 CLAIM_FIELDS = ("feature", "group")  # allowed in a claim's `where`, like settings
 _TRIED_ANSWERS = ("yes", "no")

@@ -42,12 +42,6 @@ def format_value_with_bounds(interval: Interval, unit: str) -> str:
     return text if unit == "%" else f"{text} {unit}"
 
 
-def pluralize(count: int, noun: str) -> str:
-    """Return the count and the noun. The noun is in the plural unless the count is 1."""
-    suffix = "es" if noun.endswith("ch") else "s"
-    return f"{count} {noun}{'' if count == 1 else suffix}"
-
-
 def join_words(words: Sequence[str]) -> str:
     """Join the words as in "A, B and C"."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import errors
+from xfbench.base.wording import pluralize
 from xfbench.environments import allocators
 from xfbench.execution import launch
 from xfbench.model import adapter
@@ -158,7 +159,7 @@ def build_setting(cell: Cell) -> dict[str, str | int]:
 
 def describe_setting(cell: Cell) -> str:
     """Return the setting in words, such as "onednn · 2 threads · affinity cores"."""
-    parts = [cell.kernel, f"{cell.threads} thread{'s' if cell.threads > 1 else ''}"]
+    parts = [cell.kernel, pluralize(cell.threads, "thread")]
     parts += [f"affinity {cell.affinity}"] if cell.affinity != "none" else []
     parts += [cell.allocator] if cell.allocator else []
     if cell.ranks > 1:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xfbench.analysis.leaderboard import Row, Table
+from xfbench.base.wording import pluralize
 from xfbench.host.roofline import usual_matrix_product
 from xfbench.model.record import Record
 from xfbench.rendering import tables
@@ -166,7 +167,7 @@ def row_name_parts(row: Row) -> dict[str, str]:
     return {
         "framework": row.framework,
         "kernel": row.kernel,
-        "threads": f"{row.threads} thread{'s' if row.threads > 1 else ''}",
+        "threads": pluralize(row.threads, "thread"),
         "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
         "strategy": row.request.strategy_text if row.ranks > 1 else "",
         "format": row.data_format or "",

@@ -19,6 +19,7 @@ from typing import Any
 
 from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.base.terminal_text import make_legible
+from xfbench.base.wording import pluralize
 from xfbench.rendering import tables
 from xfbench.rendering.report.content import Entry, Network
 from xfbench.rendering.report.repeat import example_profile_command, profile_command_display_parts
@@ -356,7 +357,7 @@ def _build_row(
         profile.step_seconds - profile.operation_seconds,
     ]
     images = max(1, entry.row.global_batch_size)
-    launches = f"{profile.launches} launch{'es' if profile.launches > 1 else ''}"
+    launches = pluralize(profile.launches, "launch")
     speed = tables.format_with_interval(entry.row.images_per_second)
     is_ranked = entry.row.reason is None
     rank_text = "" if is_ranked else f", not ranked: {entry.row.reason}"
