@@ -405,7 +405,7 @@ def _format_line(record: Record, progress: _RunProgress) -> str:
     count = f"{progress.count}/{len(progress.requests)}"
     figure = ""
     if record.measurement and not request.probe:
-        figure = f" · {record_statistics.launch_throughput(record):.4g} images/s"
+        figure = f" · {_format_speed(record_statistics.launch_throughput(record))} images/s"
     reason = f": {record.reason}" if record.reason else ""
     if request.probe:
         reason = reason or f": {', '.join(support.supported for support in record.support or ())}"

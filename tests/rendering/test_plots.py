@@ -34,7 +34,7 @@ def build_boards(record, kernels):
 
 def name_figures(boards):
     """Return the figures of boards with names, as `write_figures` takes them."""
-    return [(figure.title, figure) for board in boards for figure in board.figures]
+    return [(figure.title, board.table.title, figure) for board in boards for figure in board.figures]
 
 
 @pytest.fixture
@@ -80,12 +80,15 @@ def test_published_numbers_are_hollow_markers_and_ranges(tmp_path):
 
 
 def test_no_two_figures_have_one_file(tmp_path):
-    figure = Figure("", "", "", (), (), "threads", (Line("torch", (Point(1, 1.0),)),), at=(1,))
+    lines = (Line("torch", (Point(1, 1.0),)),)
+    figure = Figure("", "in words", "", (), (), "threads", lines, at=(1,), note="a note")
     names = ["Speed", "Speed", "Speed 2", "速度"]
-    files = plots.write_figures([(name, figure) for name in names], tmp_path, ["svg"])
+    files = plots.write_figures([(name, "a heading", figure) for name in names], tmp_path, ["svg"])
     assert [file.name for file in files] == [
         *("speed.svg", "speed-2.svg", "speed-2-2.svg", "figure.svg")
     ]
+    captions = (tmp_path / "captions.txt").read_text().splitlines()
+    assert captions[1] == "speed-2: a heading. in words a note"
 
 
 @pytest.mark.parametrize("command", [("report",), ("study", "report", "kernels")])

@@ -22,6 +22,7 @@ from xfbench.analysis.peak_share import share_of_usual_peak
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
 from xfbench.analysis.steps import Steps, describe_steps
+from xfbench.host.conditions import list_record_disturbances
 from xfbench.model.certificate import Certificate, coverage_error, find_certificate_id
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
@@ -95,6 +96,8 @@ class Row:
       three or more (see `statistics.interval_of_launches`).
     - `outliers`: number of launches whose speed is far from the others. `speeds` includes them.
     - `failed`: number of launches that are not ok. `speeds` does not include them.
+    - `noisy`: number of ok launches that other activity on the machine disturbed. `speeds` includes
+      them.
     - `unstable`: number of launches whose level changed after the warm-up. `speeds` includes them.
     - `checkpoints`: number of checkpoints requested for each launch.
     - `accuracy`: test accuracy after the last epoch, as mean and interval over the seeds.
@@ -154,6 +157,7 @@ class Row:
     sessions: int
     outliers: int
     failed: int
+    noisy: int
     unstable: int
     checkpoints: int
     differs: str
@@ -390,6 +394,10 @@ def _build_row(
         sessions=len({block.session for block in speeds}),
         outliers=sum(outliers(speed_values)),
         failed=len(failed_records),
+        noisy=sum(
+            record.status == "ok" and bool(list_record_disturbances(record))
+            for record in measured_records
+        ),
         unstable=len(changed_records),
         checkpoints=request.checkpoints,
         differs="",

@@ -72,12 +72,16 @@ def report(
     if figures:
         boards = content.build_report(records, certificates, literature.records()).boards
         named_figures = [
-            (f"{figure.title} {board.table.workload} {board.conditions}", figure)
+            (
+                f"{figure.title} {board.table.workload} {board.conditions}",
+                f"{figure.title}: {board.table.title}",
+                figure,
+            )
             for board in boards
             for figure in board.figures
         ]
         files = plots.write_figures(named_figures, figures, figure_formats)
-        print(f"{figures}: {pluralize(len(files), 'file')}")
+        print(f"{figures}: {pluralize(len(files), 'file')}, and captions.txt")
     launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:

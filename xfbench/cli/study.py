@@ -282,11 +282,11 @@ def report(
         _write_answer(study_answer, output, as_json)
     if figures:
         drawn = [
-            (f"{chosen_study.name} {figure.title}", figure)
+            (f"{chosen_study.name} {figure.title}", f"{chosen_study.title}: {figure.title}", figure)
             for figure in render.list_figures(study_answer)
         ]
         files = plots.write_figures(drawn, figures, figure_formats)
-        say(f"{figures}: {pluralize(len(files), 'file')}")
+        say(f"{figures}: {pluralize(len(files), 'file')}, and captions.txt")
 
 
 def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:

@@ -76,11 +76,13 @@ def create_folder_and_check_matplotlib(folder: Path) -> None:
 
 
 def write_figures(
-    named_figures: Iterable[tuple[str, Figure]], folder: Path, formats: Sequence[str]
+    named_figures: Iterable[tuple[str, str, Figure]], folder: Path, formats: Sequence[str]
 ) -> list[Path]:
-    """Write each figure in each format to an existing folder. Return the files.
+    """Write each figure in each format to an existing folder, and their captions. Return the files.
 
-    A figure's name becomes the name of its files. Further figures of the same name are numbered.
+    `named_figures` has triples of a name, a heading and a figure. The name becomes the name of the
+    figure's files; further figures of the same name are numbered. The file `captions.txt` has the
+    heading, the description and the note of each figure.
     """
     import matplotlib
 
@@ -90,21 +92,24 @@ def write_figures(
     matplotlib.rcParams.update(
         {"font.size": 8, "svg.hashsalt": "xfbench", "svg.fonttype": "none", "pdf.fonttype": 42}
     )
-    files = []
-    used_names: set[str] = set()
-    for figure_name, figure in named_figures:
+    files: list[Path] = []
+    captions: dict[str, str] = {}
+    for figure_name, heading, figure in named_figures:
         if not figure.lines and not figure.bars:
             continue
         base = _to_file_name(figure_name)
         numbered = (f"{base}-{number}" for number in itertools.count(2))
-        name = next(each for each in itertools.chain([base], numbered) if each not in used_names)
-        used_names.add(name)
+        name = next(each for each in itertools.chain([base], numbered) if each not in captions)
+        captions[name] = " ".join(filter(None, (f"{heading}.", figure.description, figure.note)))
         for suffix in formats:
             drawn = _draw(figure, is_latex=suffix == "pgf")
             file = folder / f"{name}.{suffix}"
             options = {"metadata": _NO_DATES[suffix]} if suffix in _NO_DATES else {}
             drawn.savefig(file, dpi=300, bbox_inches="tight", **options)
             files.append(file)
+    if captions:
+        lines = (f"{name}: {make_legible(text, 10_000)}\n" for name, text in captions.items())
+        (folder / "captions.txt").write_text("".join(lines), encoding="utf-8")
     return files
 
 

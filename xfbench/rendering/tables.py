@@ -14,6 +14,7 @@ from xfbench.analysis.costs import Costs
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
+from xfbench.base.wording import pluralize
 from xfbench.model.strategy import format_options
 from xfbench.rendering import formats
 from xfbench.rendering.fitting import Fit, fit_columns
@@ -103,6 +104,7 @@ def _launch_notes_text(row: Row) -> str:
     notes = ["range"] if speed.low is not None and speed.confidence is None else []
     notes += [f"{row.sessions} sessions"] if row.sessions > 1 else []
     notes += [f"{row.outliers} outlier{'s' if row.outliers > 1 else ''}"] if row.outliers else []
+    notes += [f"{row.noisy} noisy"] if row.noisy else []
     notes += [f"{row.unstable} changed level"] if row.unstable else []
     notes += [f"{row.steps.two_modes} with two modes"] if row.steps and row.steps.two_modes else []
     notes += [f"{row.failed} failed"] if row.failed else []
@@ -603,6 +605,9 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
         yield _RANGE_NOTE
     if names_intervals and any(speed.low is not None and speed.confidence for speed in speeds):
         yield _INTERVAL_NOTE
+    noisy, launches = sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)
+    if noisy and "notes" not in names:
+        yield f"{noisy} of {pluralize(launches, 'launch')} were noisy: other work used the machine."
     if "of best" in names and any(map(_is_other_ratio_than_of_medians, rows)):
         yield _RATIO_NOTE
 
