@@ -119,6 +119,26 @@ def test_a_failed_launch_leaves_no_live_display(run, monkeypatch):
         assert "interrupted" not in stream.getvalue()
 
 
+def test_cells_that_cannot_run_are_no_unproven_configurations(cell, monkeypatch, tmp_path):
+    counts = []
+
+    class Counter(session.Listener):
+        def verification_ended(self, equal, kinds, seconds):
+            counts.append((equal, kinds))
+
+    monkeypatch.setattr(session.certify, "certify_requests", lambda *_: None)
+    requests = [
+        cell(framework=framework, kernel=kernel).request(1)
+        for framework, kernel in (("reference", "numpy"), ("mxnet", "numpy"), ("torch", "onednn"))
+    ]
+    # MXNet has no such kernel, and there is no environment of PyTorch.
+    environments = {"reference": fake_framework.own_environment()}
+    environments["mxnet"] = environments["reference"]
+    context = LaunchContext(Store(tmp_path / "results"), environments)
+    session.Session(context, Counter()).certify(requests)
+    assert counts == [(0, 1)]
+
+
 def test_resumed_plans_leave_out_recorded_launches(run, plan):
     run_plan, store = run
     first = run_plan(requests=plan.requests[:2])

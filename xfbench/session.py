@@ -26,7 +26,7 @@ from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.equality import certify, worker_check
 from xfbench.execution import dry_run, job, job_queue
-from xfbench.execution.launch import LaunchContext, run_launch
+from xfbench.execution.launch import LaunchContext, launch_obstacle, run_launch
 from xfbench.host import doctor
 from xfbench.model import adapter
 from xfbench.model.certificate import certified_fields
@@ -208,7 +208,12 @@ class Session:
             partial(self._tell, Listener.verification_progress),
             self.say,
         )
-        kinds = {certified_fields(request) for request in requests}
+        kinds = {
+            certified_fields(request)
+            for request in requests
+            if not launch_obstacle(request)
+            and self.context.environments.get(request.environment_key)
+        }
         equal = len(kinds & set(self.context.certificates))
         seconds = time.monotonic() - started
         self._tell(Listener.verification_ended, equal, len(kinds), seconds)
