@@ -34,7 +34,9 @@ def build_boards(record, kernels):
 
 def name_figures(boards):
     """Return the figures of boards with names, as `write_figures` takes them."""
-    return [(figure.title, board.table.title, figure) for board in boards for figure in board.figures]
+    return [
+        (figure.title, board.table.title, figure) for board in boards for figure in board.figures
+    ]
 
 
 @pytest.fixture

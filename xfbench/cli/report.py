@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,12 @@ from xfbench.cli.options import (
     parse_record_filters,
     prepare_figures,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xfbench.rendering.report.content import Board
+    from xfbench.rendering.report.figures import Figure
 
 _OutputOption = Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")]
 
@@ -71,18 +77,22 @@ def report(
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     if figures:
         boards = content.build_report(records, certificates, literature.records()).boards
-        named_figures = [
-            (
-                f"{figure.title} {board.table.workload} {board.conditions}",
-                f"{figure.title}: {board.table.title}",
-                figure,
-            )
-            for board in boards
-            for figure in board.figures
-        ]
-        files = plots.write_figures(named_figures, figures, figure_formats)
+        files = plots.write_figures(_name_figures(boards), figures, figure_formats)
         print(f"{figures}: {pluralize(len(files), 'file')}, and captions.txt")
     launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:
         webbrowser.open(output.absolute().as_uri())
+
+
+def _name_figures(boards: Iterable[Board]) -> list[tuple[str, str, Figure]]:
+    """Return the name, the heading and the figure of each figure of the boards."""
+    return [
+        (
+            f"{figure.title} {board.table.workload} {board.conditions}",
+            f"{figure.title}: {board.table.title}",
+            figure,
+        )
+        for board in boards
+        for figure in board.figures
+    ]
