@@ -279,7 +279,7 @@ def _build_comparison(difference: _Difference, confidence: float) -> Comparison:
     centre, error = difference.centre, difference.error
     if error is None:
         ratio = Interval(_bounded_exp(centre), None, None, difference.count)
-        return Comparison(ratio, None, None, False)
+        return Comparison(ratio, None, None, False, difference.is_over_sessions)
     t_confidence, t_power = special.stdtrit(difference.freedom, [(1 + confidence) / 2, POWER])
     low, high = (_bounded_exp(centre + sign * t_confidence * error) for sign in (-1, 1))
     # Without variation between launches, the probability is 0 or 1.
@@ -404,11 +404,9 @@ def _difference_of_session_means(
         [stdlib_statistics.fmean(values.values()) for values in sessions.values()]
         for sessions in (sessions_a, sessions_b)
     )
-    difference = _unpaired_difference(means_a, means_b)
+    difference = replace(_unpaired_difference(means_a, means_b), is_over_sessions=True)
     is_known = min(len(means_a), len(means_b)) >= MIN_SESSIONS
-    return (
-        replace(difference, is_over_sessions=True) if is_known else replace(difference, error=None)
-    )
+    return difference if is_known else replace(difference, error=None)
 
 
 def _difference_within_sessions(a: Launches, b: Launches) -> _Difference:

@@ -24,7 +24,8 @@ from rich.text import Text
 from xfbench import statistics as record_statistics
 from xfbench.base.terminal_text import make_legible, say
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import conditions, machine
+from xfbench.execution.outcome import describe_outcome, format_speed
+from xfbench.host import machine
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
@@ -380,17 +381,13 @@ def _build_table(progress: _RunProgress, max_rows: int) -> Table:
         failures = f", {cell.failed} failed" if cell.failed else ""
         table.add_row(
             Text(make_legible(cell.label)),
-            _format_speed(cell.median_speed) if cell.speeds else "–",
+            format_speed(cell.median_speed) if cell.speeds else "–",
             f"{cell.done}/{cell.planned}{failures}",
             "" if cell.remaining_s is None else _format_minutes(cell.remaining_s),
         )
     if len(cells) > max_rows:
         table.add_row(f"and {len(cells) - max_rows} more cells")
     return table
-
-
-def _format_speed(images_per_second: float) -> str:
-    return f"{images_per_second:,.0f}" if images_per_second >= 1000 else f"{images_per_second:.4g}"
 
 
 def _format_minutes(seconds: float) -> str:
@@ -403,16 +400,6 @@ def _format_line(record: Record, progress: _RunProgress) -> str:
     request = record.request
     assert request is not None
     count = f"{progress.count}/{len(progress.requests)}"
-    figure = ""
-    if record.measurement and not request.probe:
-        figure = f" · {_format_speed(record_statistics.launch_throughput(record))} images/s"
-    reason = f": {record.reason}" if record.reason else ""
-    if request.probe:
-        reason = reason or f": {', '.join(support.supported for support in record.support or ())}"
-    elif record.status == "ok":
-        noise = conditions.list_record_disturbances(record)
-        reason = f" · noisy: {'; '.join(noise)}" if noise else ""
-        reason += " · level changed" if record_statistics.is_level_changed(record) else ""
     remaining_text = f" · {progress.remaining_time}" if progress.remaining_time else ""
     launch_text = f"{count} {request.label()} · launch {request.launch}"
-    return f"{launch_text}{figure} · {record.status}{reason}{remaining_text}"
+    return f"{launch_text} · {describe_outcome(record)}{remaining_text}"

@@ -345,7 +345,7 @@ def test_a_note_says_that_shares_of_the_best_are_of_neighbouring_launches(record
             for launch, step_s in enumerate(seconds, 1)
         ]
     )
-    note = 'The column "of best" compares neighbouring launches'
+    note = "of best: the mean ratio of neighbouring launches"
     [table] = all_tables(ranked, certificates)
     assert table.rows[1].relative_to_best == pytest.approx(0.25)
     assert note in tables.to_text([table])

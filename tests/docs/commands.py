@@ -97,9 +97,6 @@ RUN_BY_OTHER_TESTS = {
     "xfbench compare revision=NEW revision=OLD --fail-on slower:5%": "tests/cli/test_revisions.py",
     "xfbench compare python=new python=old --fail-on slower:5%": "tests/cli/test_revisions.py",
     "xfbench compare python=new python=old": "tests/cli/test_revisions.py",
-    "xfbench compare python=new python=old --markdown --fail-on slower:5%": (
-        "tests/analysis/test_comparison.py"
-    ),
     **dict.fromkeys(
         (
             "xfbench predict --where affinity=none --to-ranks 64,1024",
@@ -144,7 +141,7 @@ ONLY_PARSED = (
     "xfbench compare after before --fail-on slower:5%",
     "xfbench compare python=new python=old --fail-on slower:5%",
     "xfbench compare python=new python=old",
-    "xfbench compare python=new python=old --markdown --fail-on slower:5%",
+    "xfbench compare framework=torch,kernel=channels_last framework=mxnet,kernel=onednn",
     "xfbench compare revision=NEW revision=OLD --fail-on slower:5%",
     "xfbench doctor",
     "xfbench env list",

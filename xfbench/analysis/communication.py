@@ -15,6 +15,9 @@ from xfbench.model.request import Request
 from xfbench.worker.input import known_images_per_epoch
 from xfbench.workloads import workloads
 
+# The exchange is unknown if computing and waiting take longer than a step by more than this share.
+_TOLERANCE = 0.02
+
 
 @dataclass(frozen=True)
 class Shares:
@@ -44,6 +47,14 @@ class Shares:
     epoch_steps: int | None
     bytes_per_epoch: int | None
     counted_bytes_per_epoch: float | None
+
+    @property
+    def can_tell_exchange(self) -> bool:
+        """Whether the step was long enough for computing and waiting, as measured without exchange.
+
+        Otherwise something disturbed one of the measurements, and the exchange is unknown.
+        """
+        return self.exposed >= -_TOLERANCE
 
 
 def step_shares(records: Sequence[Record]) -> Shares | None:

@@ -8,6 +8,7 @@ fields.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from xfbench.base import errors
 from xfbench.base.terminal_text import say
 from xfbench.base.wording import pluralize
 from xfbench.environments import allocators
+from xfbench.host.conditions import list_record_disturbances
 from xfbench.model import adapter, certificate, settings
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
@@ -211,6 +213,8 @@ class SideComparison:
       compared cells. For example, "torch 2.13.0+cpu on 2 cores AMD EPYC (zen)".
     - `unmeasured_kernels`: kernels without a launch by framework, if A and B have different
       frameworks and no filter names a kernel. One of them may be faster than those compared.
+    - `launches`, `noisy`: number of the launches of both sides that were compared, and of those
+      that other activity on the machine disturbed.
     """
 
     comparisons: list[CellComparison]
@@ -219,6 +223,8 @@ class SideComparison:
     software_of_a: list[str]
     software_of_b: list[str]
     unmeasured_kernels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    launches: int = 0
+    noisy: int = 0
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as `compare --json` prints it."""
@@ -230,6 +236,8 @@ class SideComparison:
             "gaps": self.gaps,
             "software": {"a": self.software_of_a, "b": self.software_of_b},
             "unmeasured_kernels": self.unmeasured_kernels,
+            "launches": self.launches,
+            "noisy": self.noisy,
         }
 
 
@@ -330,7 +338,7 @@ def compare(a: Side, b: Side) -> SideComparison:
         for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
     ]
     comparisons = [
-        CellComparison(*names, figure, None if reason else figure.verdict, reason)
+        _build_comparison(names, figure, reason)
         for names, figure, reason in zip(_name_pairs(pairs, a, b), figures, reasons, strict=True)
     ]
     # The mean is one figure: its parts need no correction for many comparisons.
@@ -342,7 +350,26 @@ def compare(a: Side, b: Side) -> SideComparison:
         sorted({_describe_software(pair[side].last_record) for pair in pairs}) for side in (0, 1)
     )
     kernels = {} if "kernel" in named_fields else _find_unmeasured_kernels(pairs)
-    return SideComparison(comparisons, mean, gaps, software_of_a, software_of_b, kernels)
+    records = {record.id: record for pair in pairs for cell in pair for record in cell.records}
+    return SideComparison(
+        comparisons,
+        mean,
+        gaps,
+        software_of_a,
+        software_of_b,
+        kernels,
+        launches=len(records),
+        noisy=sum(bool(list_record_disturbances(record)) for record in records.values()),
+    )
+
+
+def _build_comparison(
+    names: tuple[str, str], figures: Comparison, reason: str | None = None
+) -> CellComparison:
+    """Return the comparison of two cells. `reason` says why there is no verdict, or is None."""
+    if figures.ratio.low is None:
+        reason = reason or "too few launches for an interval: use two launches or more of each"
+    return CellComparison(*names, figures, None if reason else figures.verdict, reason)
 
 
 def _find_unmeasured_kernels(pairs: Sequence[tuple[_Cell, _Cell]]) -> dict[str, list[str]]:
@@ -444,7 +471,7 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
             {Block("", 0, n, 0): pair[k] for n, pair in enumerate(pairs)} for k in (0, 1)
         )
         figures = pairwise.compare(launches_a, launches_b)
-        comparisons.append(CellComparison(name, f"{name} (again)", figures, figures.verdict))
+        comparisons.append(_build_comparison((name, f"{name} (again)"), figures))
         for start in range(0, len(launches_b) - _PAIRS_PER_VERDICT + 1, _PAIRS_PER_VERDICT):
             blocks = [*launches_a][start : start + _PAIRS_PER_VERDICT]
             figure = pairwise.compare(
@@ -457,13 +484,17 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
 
 @dataclass(frozen=True)
 class FailLimit:
-    """A limit of `--fail-on`: A is "slower" or "faster" than B by at least `min_change`."""
+    """A limit of `--fail-on`: A is "slower" or "faster" than B by at least `min_change`.
+
+    - `must_find`: a change that must be found with a probability of 80 %; infinite: any.
+    """
 
     verdict: Literal["slower", "faster"]
     min_change: float
+    must_find: float = math.inf
 
     @classmethod
-    def parse(cls, text: str) -> FailLimit:
+    def parse(cls, text: str, must_find: float = math.inf) -> FailLimit:
         """Return the limit of text such as "slower:5%". "slower" alone means 0 %.
 
         Raises UsageError if the text is invalid.
@@ -474,9 +505,9 @@ class FailLimit:
         except ValueError:
             min_change = -1.0
         if verdict == "slower" and 0 <= min_change < 1:
-            return cls("slower", min_change)
+            return cls("slower", min_change, must_find)
         if verdict == "faster" and min_change >= 0:
-            return cls("faster", min_change)
+            return cls("faster", min_change, must_find)
         raise errors.UsageError(f"--fail-on {text}: write slower:5% or faster:5%")
 
     def is_exceeded(self, comparison: CellComparison) -> bool:
@@ -497,10 +528,18 @@ class FailLimit:
         """
         exceeded = [f"{row.a} is {self.verdict}" for row in comparisons if self.is_exceeded(row)]
         unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
-        checked = [row for row in comparisons if row.verdict is not None]
-        if any(self.detectable_change(row) is None for row in checked):
-            unknown.append("too few launches for an interval: use two launches or more")
-        return [*exceeded, *(f"not checked: {line}" for line in (*unknown, *gaps))]
+        blind = [
+            f"{row.a}: only a {self.change_word} of {change:.1%} would probably be found, not of "
+            f"{self.must_find:.1%}: use more launches, or a quieter machine"
+            for row in comparisons
+            if (change := self.detectable_change(row)) and self.must_find < change
+        ]
+        return [*exceeded, *(f"not checked: {line}" for line in (*unknown, *blind, *gaps))]
+
+    @property
+    def change_word(self) -> str:
+        """Return "slowdown" or "speed-up"."""
+        return "slowdown" if self.verdict == "slower" else "speed-up"
 
     def detectable_change(self, comparison: CellComparison) -> float | None:
         """Return the true change that such launches show with a probability of 80 %.

@@ -20,7 +20,9 @@ class Efficiency:
 
     - `baseline_images_per_second`: throughput of the baseline, which is a mean over its launches.
     - `value`: 1 is perfect scaling.
-    - `low`, `high`: 95 % interval; None if there are too few launches, or for the baseline itself.
+    - `low`, `high`: 95 % interval; None for the baseline itself, with too few launches, and with
+      launches of different sessions (see `pairwise.compare`). Then `value` is that of the median
+      launches.
     """
 
     law: Literal["strong", "weak"]
@@ -50,6 +52,9 @@ def compute_scaling_efficiency(
     if ranks == baseline_ranks:
         return Efficiency(law, baseline_ranks, baseline_speed, 1.0, None, None)
     ratio = pairwise.compare(speeds, baseline_speeds).ratio
+    if ratio.low is None:
+        value = statistics.interval_of_launches(speeds).value / baseline_speed
+        return Efficiency(law, baseline_ranks, baseline_speed, value * share, None, None)
     bounds = [None if bound is None else bound * share for bound in (ratio.low, ratio.high)]
     if any(bound is not None and not math.isfinite(bound) for bound in bounds):
         bounds = [None, None]

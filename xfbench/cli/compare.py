@@ -9,7 +9,7 @@ import typer
 
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import say, terminal_width
-from xfbench.cli.options import JsonOption, ResultsOption
+from xfbench.cli.options import JsonOption, ResultsOption, parse_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,6 +34,15 @@ _FailOnOption = Annotated[
         show_default=False,
     ),
 ]
+_MustFindOption = Annotated[
+    str | None,
+    typer.Option(
+        help="With --fail-on: exit with status 1 also if a change of this size, such as 10%, would "
+        "not be found with a probability of 80 %.",
+        show_default=False,
+        metavar="SHARE",
+    ),
+]
 
 _MarkdownOption = Annotated[
     bool, typer.Option("--markdown", help="Print a summary in Markdown, for a pull request.")
@@ -45,6 +54,7 @@ def compare(
     b: _BArgument = None,
     against_itself: _AgainstItselfOption = False,
     fail_on: _FailOnOption = None,
+    must_find: _MustFindOption = None,
     markdown: _MarkdownOption = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
@@ -64,7 +74,7 @@ def compare(
     \b
         xfbench compare framework=torch framework=mxnet
         xfbench compare framework=mxnet,kernel=onednn framework=mxnet,kernel=native
-        xfbench compare after before --fail-on slower:5%
+        xfbench compare after before --fail-on slower:5% --must-find 10%
         xfbench compare framework=torch framework=mxnet --markdown
         xfbench compare --self framework=torch
     """
@@ -73,7 +83,7 @@ def compare(
 
     if markdown and as_json:
         raise UsageError("--markdown and --json are two forms of output: choose one")
-    limit = comparison.FailLimit.parse(fail_on) if fail_on else None
+    limit = _parse_limit(fail_on, must_find)
     folder = paths.results(results)
     side_a = comparison.Side.parse(a, folder)
     if against_itself:
@@ -99,6 +109,20 @@ def compare(
         _say_limit(limit, fail_on or "", comparisons, problems)
         if problems:
             raise typer.Exit(1)
+
+
+def _parse_limit(fail_on: str | None, must_find: str | None) -> FailLimit | None:
+    """Return the limit of the two options; None if there is none. Raises UsageError if invalid."""
+    from xfbench.analysis.comparison import FailLimit
+    from xfbench.base import quantities
+
+    if fail_on is None:
+        if must_find is not None:
+            raise UsageError("--must-find needs --fail-on")
+        return None
+    if must_find is None:
+        return FailLimit.parse(fail_on)
+    return FailLimit.parse(fail_on, parse_text(must_find, quantities.parse_share, "--must-find"))
 
 
 def _require_comparisons(result: SideComparison) -> None:
@@ -128,8 +152,15 @@ def _print_comparison(result: SideComparison, as_json: bool) -> None:
 
 def _list_notes(result: SideComparison) -> Iterator[str]:
     """Yield sentences that say what a column means, and what the verdicts do not cover."""
+    from xfbench.base.wording import pluralize
+
     if any(row.figures.smallest_visible_difference is not None for row in result.comparisons):
-        yield "detectable: a true difference that such launches find with a probability of 80 %."
+        yield "detectable: a true ratio, or its inverse, that such launches find 4 times out of 5."
+    if result.noisy:
+        yield (
+            f"{result.noisy} of {pluralize(result.launches, 'launch')} were noisy: something else "
+            "used the machine. Such a comparison may turn out differently on a quiet machine."
+        )
     if kernels := result.unmeasured_kernels:
         texts = (f"{framework} ({', '.join(names)})" for framework, names in kernels.items())
         yield (
@@ -200,10 +231,9 @@ def _describe_detectable_change(limit: FailLimit, comparisons: Sequence[CellComp
     known_changes = [change for change in changes if change is not None]
     if not known_changes:
         return ""
-    word = "slowdown" if limit.verdict == "slower" else "speed-up"
     return (
-        f"a {word} of {max(known_changes):.1%} would have been found in each cell with a "
-        "probability of 80 % or more"
+        f"a {limit.change_word} of {max(known_changes):.1%} would have been found in each cell with "
+        "a probability of 80 % or more"
     )
 
 

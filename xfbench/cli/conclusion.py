@@ -16,10 +16,17 @@ from xfbench.rendering import profile_tables, tables
 from xfbench.store.results_folder import Store
 
 
-def print_leaderboard_and_results_path(records: Sequence[Record], store: Store) -> None:
-    """Print the leaderboard tables of `records`, then the path of the results folder `store`."""
+def print_leaderboard_and_results_path(
+    records: Sequence[Record], store: Store, done: Sequence[Record] = ()
+) -> None:
+    """Print the leaderboard tables of new records, then the path of the results folder `store`.
+
+    `done`: records of earlier launches that belong to the tables too.
+    """
     folder = store.folder
-    board_tables = leaderboard.build_tables(records, certificate.read_certificates(folder))
+    new_ids = {record.id for record in records}
+    shown = [*(record for record in done if record.id not in new_ids), *records]
+    board_tables = leaderboard.build_tables(shown, certificate.read_certificates(folder))
     print(tables.to_text(board_tables, layout=tables.Layout(max_width=terminal_width())))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables, terminal_width()))

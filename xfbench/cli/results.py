@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,6 +104,7 @@ def _print_published_figures(
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
+    conditions = [_as_condition_on_published_values(condition) for condition in conditions]
     documents = [(record, record.document()) for record in published.records()]
     matches = [
         (record, document)
@@ -124,6 +126,16 @@ def _print_published_figures(
     else:
         figures = [record for record, _ in matches]
         print(external_figures.render_figures_and_sources(figures, terminal_width()))
+
+
+def _as_condition_on_published_values(condition: Condition) -> Condition:
+    """Return the condition on what a published value describes, for one on a request's setting."""
+    from xfbench.model.external_record import About
+
+    prefix, _, name = condition.field.partition(".")
+    if prefix != "request" or name not in About.model_fields:
+        return condition
+    return replace(condition, field=f"figure.about.{name}")
 
 
 _NO_PUBLISHED = (

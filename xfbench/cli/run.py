@@ -79,6 +79,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
         return
     if not plan.bundle:
         _announce(_build_outline(plan, store), quiet=quiet, confirmed=yes)
+    done = session.find_done(plan, store)
     records = session.run(plan, store, progress.choose_listener(quiet=quiet))
     if plan.bundle:
         print(
@@ -87,7 +88,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
         )
         print(f"then import it: xfbench results import --bundle {plan.bundle}")
     elif records or plan.submission.wait:
-        _print_records_exit_if_failed(records, plan, store, as_json)
+        _print_records_exit_if_failed(records, plan, store, as_json, done)
 
 
 def _build_tuned_adjustment(results: Path) -> Adjustment:
@@ -101,9 +102,13 @@ def _build_tuned_adjustment(results: Path) -> Adjustment:
 
 
 def _print_records_exit_if_failed(
-    records: Sequence[Record], plan: Plan, store: Store, as_json: bool
+    records: Sequence[Record],
+    plan: Plan,
+    store: Store,
+    as_json: bool,
+    done: Sequence[Record] = (),
 ) -> None:
-    """Print the leaderboard tables of `records`, or JSON.
+    """Print the leaderboard tables of `done` and `records`, or `records` as JSON.
 
     Below the tables, print the commands that compare the plan's revisions or interpreters.
 
@@ -117,7 +122,7 @@ def _print_records_exit_if_failed(
             json.dumps({"records": [record.document() for record in records], "summary": summary})
         )
     else:
-        conclusion.print_leaderboard_and_results_path(records, store)
+        conclusion.print_leaderboard_and_results_path(records, store, done)
         conclusion.print_compare_commands(plan, store)
     if set(summary) - {"ok", "unsupported"}:
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,11 @@ from xfbench.cli.options import (
     workload_option,
 )
 from xfbench.model import settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from xfbench.store.results_folder import Store
 
 _FrameworkOption = Annotated[
     str | None,
@@ -100,9 +105,8 @@ def verify(
     steps. The tolerance of a number is ten times its change by rounding errors. On several ranks,
     the weights after 1, 3 and 10 steps must equal those of one process.
 
-    A configuration that passes gets a certificate. Leaderboards rank only configurations with a
-    certificate. It also covers earlier launches in the results folder. `xfbench run` verifies
-    automatically.
+    A configuration that passes gets a certificate, also for its earlier launches. Leaderboards rank
+    no others. `xfbench run` verifies automatically.
 
     \b
         xfbench verify
@@ -111,10 +115,9 @@ def verify(
         xfbench verify --workload lenet --lars 0.5
         xfbench verify --self-test
     """
-    from xfbench.base import errors, paths
+    from xfbench.base import errors
     from xfbench.equality import verdicts
     from xfbench.execution import reference
-    from xfbench.store.results_folder import Store
 
     if format not in verdicts.FORMATS:
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
@@ -125,8 +128,7 @@ def verify(
     if self_test:
         _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
-    folder = paths.results(values.pop("results", None))
-    interpreters = values.pop("python", {})
+    interpreters, results = values.pop("python", {}), values.pop("results", None)
     requests = verdicts.build_requests(
         parse_list(framework or FRAMEWORKS, str, "--framework") or [],
         parse_list(workload, str, "--workload") or [],
@@ -141,11 +143,22 @@ def verify(
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
         return
-    store = Store(folder) if folder.is_dir() else None
-    if store:
-        store.create_and_check_folders()
+    store = _prepare_store_if_it_exists(results)
     answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say, store)
     _print_answers_exit_if_different(answers, "json" if as_json else format)
+
+
+def _prepare_store_if_it_exists(results: Path | None) -> Store | None:
+    """Return the results folder `results` (None: the default one), or None if there is none."""
+    from xfbench.base import paths
+    from xfbench.store.results_folder import Store
+
+    folder = paths.results(results)
+    if not folder.is_dir():
+        return None
+    store = Store(folder)
+    store.create_and_check_folders()
+    return store
 
 
 def _run_self_test(

@@ -25,6 +25,7 @@ from xfbench.base import atomic_files, errors, locks
 from xfbench.base.processes import CommandError
 from xfbench.base.wording import pluralize
 from xfbench.execution.launch import LaunchContext
+from xfbench.execution.outcome import describe_outcome
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model import facts, training
@@ -462,8 +463,7 @@ def _add_records_for_missing(
 def _format_record(record: Record) -> str:
     request = record.request
     assert request is not None
-    reason = f": {record.reason}" if record.reason else ""
-    return f"{request.label()} · launch {request.launch} · {record.status}{reason}"
+    return f"{request.label()} · launch {request.launch} · {describe_outcome(record)}"
 
 
 @contextlib.contextmanager

@@ -128,10 +128,12 @@ class Adapter(AdapterFile):
         """Return the kernel libraries that `names` stand for, each once.
 
         "default" stands for the default library for `device`, and "all" for each that supports it.
+        Names that the framework does not have are left out, unless it has none of them.
         """
         on_device = self.kernels_on(device) or [self.default_kernel]
         special = {"default": on_device[:1], "all": on_device}
-        return list(dict.fromkeys(kernel for name in names for kernel in special.get(name, [name])))
+        kernels = dict.fromkeys(kernel for name in names for kernel in special.get(name, [name]))
+        return [kernel for kernel in kernels if kernel in self.kernels] or list(kernels)
 
     def find_or_build_strategy(self, name: str) -> Strategy:
         """Return the strategy with this name.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from xfbench.base.wording import pluralize
@@ -113,8 +113,18 @@ def build_outline(
         tuple(sorted(cells, key=lambda each: each.obstacle is None)),
         estimate_duration(least_requests, earlier),
         estimate_duration(most_requests, earlier),
-        tuple(dict.fromkeys(_list_warnings(possible, plan))),
+        tuple(dict.fromkeys([*_list_warnings(possible, plan), *_warn_of_sessions(done, possible)])),
     )
+
+
+def _warn_of_sessions(done: Sequence[Record], cells: Collection[Cell]) -> Iterator[str]:
+    """Yield a warning if launches are added to ok ones of the same cells."""
+    earlier = {record.request.cell() for record in done if record.request and record.status == "ok"}
+    if earlier & {*cells}:
+        yield (
+            "the new launches are another session than the earlier ones of the same cells: until "
+            "there are three sessions, tables say indicative at best"
+        )
 
 
 def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:

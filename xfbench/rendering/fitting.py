@@ -10,7 +10,7 @@ _HEADER_PADDING = 2  # tabulate makes each header at least so much wider
 _ALWAYS_SHOWN = ("rank", "framework", "images/s")
 # Columns that are neither here nor below come next: those of a view, and those of groups.
 _DETAILS = (
-    *("of best", "ranks", "launches", "efficiency", "threads", "kernel", "differs", "best of"),
+    *("efficiency", "of best", "ranks", "launches", "threads", "kernel", "differs", "best of"),
     *("format", "reader", "medium", "page cache", "allocator", "memory limit", "checkpoints"),
     *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
 )

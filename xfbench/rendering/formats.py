@@ -39,7 +39,7 @@ _LATEX |= {"[": "{[}", "]": "{]}", "*": "{*}"}  # after a line break, they would
 _NUMBER = r"([0-9]{1,3}(?: [0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)(%?)"
 _NUMBER_WITH_BOUNDS = re.compile(rf"{_NUMBER}(?: \({_NUMBER}–{_NUMBER}\))?")
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
-_NOTES_BELOW_TABLE = re.compile(r"\\end\{table\}\n((?:\\par[^\n]*\n+)+)")
+_NOTES_BELOW_TABLE = re.compile(r"\\end\{table\}\n((?:\{\\par[^\n]*\n+)+)")
 _FORMULA_STARTS = ("=", "+", "-", "@")
 
 
@@ -229,7 +229,7 @@ FORMATS = {
     "latex": LatexFormat(
         "latex_booktabs",
         lambda text: f"% {text}",
-        lambda text: f"\\par\\footnotesize {escape_latex(text)}\n",
+        lambda text: f"{{\\par\\footnotesize {escape_latex(text)}\\par}}\n",
         names_intervals=True,
     ),
     "html": Format(

@@ -141,7 +141,7 @@ def _draw(figure: Figure, *, is_latex: bool) -> Any:
     if figure.lines:
         _draw_lines(axes, figure)
     else:
-        _draw_bars(axes, figure.bars)
+        _draw_bars(axes, figure.bars, figure.bar_end)
         axes.set_xlabel(figure.y)
         if figure.limit:
             axes.axvline(figure.limit[0], color="#b3204f", linestyle="--", linewidth=1)
@@ -150,8 +150,8 @@ def _draw(figure: Figure, *, is_latex: bool) -> Any:
     axes.set_axisbelow(True)
     if figure.percent:
         (axes.yaxis if figure.lines else axes.xaxis).set_major_formatter("{x:.0%}")
-    if figure.from_zero:
-        (axes.set_ylim if figure.lines else axes.set_xlim)(0)
+    if figure.from_zero and figure.lines:
+        axes.set_ylim(0)
     return plot
 
 
@@ -201,7 +201,8 @@ def _draw_mark(axes: Any, mark: Mark, marker: str) -> None:
     )
 
 
-def _draw_bars(axes: Any, bars: Sequence[Bar]) -> None:
+def _draw_bars(axes: Any, bars: Sequence[Bar], end: float) -> None:
+    """Draw horizontal bars on an axis that ends at `end`. Longer intervals end in an arrow."""
     places = range(len(bars), 0, -1)
     axes.barh(
         places,
@@ -213,6 +214,10 @@ def _draw_bars(axes: Any, bars: Sequence[Bar]) -> None:
         error_kw={"linewidth": 1, "capsize": 2},
     )
     axes.set_yticks(places, [bar.name for bar in bars])
+    axes.set_xlim(0, 1.03 * end)
+    for place, bar in zip(places, bars, strict=True):
+        if bar.high is not None and bar.high > 1.03 * end:
+            axes.plot(1.03 * end, place, marker=">", markersize=4, color="black", clip_on=False)
 
 
 def _error_lengths(points: Sequence[Point]) -> list[list[float]]:

@@ -150,8 +150,8 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
     factors = [profile.slowdown for _, profile in row_profiles]
     if max(factors) > UNEQUAL_PROFILERS * min(factors):
         yield (
-            f"These factors differ by more than {UNEQUAL_PROFILERS - 1:.0%}: compare the layers of "
-            "one column with each other, and not the columns."
+            "Compare two columns only if these factors of both differ by "
+            f"{100 * (UNEQUAL_PROFILERS - 1):.0f} % or less."
         )
 
 

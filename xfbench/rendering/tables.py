@@ -18,7 +18,7 @@ from xfbench.base.wording import pluralize
 from xfbench.model.strategy import format_options
 from xfbench.rendering import formats
 from xfbench.rendering.fitting import Fit, fit_columns
-from xfbench.statistics import Interval
+from xfbench.statistics import CLAIM_HALF_WIDTH, CLAIM_LAUNCHES, Interval
 
 if TYPE_CHECKING:  # these take long to import, and most tables need neither
     from xfbench.analysis.comparison import CellComparison
@@ -29,12 +29,19 @@ SELECTION_NOTE = (
     "than it is (docs/method.md, The best of each)."
 )
 _RANGE_NOTE = (
-    "The brackets of 2 to 4 launches are their range, which is no 95 % interval: see launches."
+    "The brackets of images/s of 2 to 4 launches are their range, which is no 95 % interval."
 )
-_INTERVAL_NOTE = "The brackets of 5 launches or more are 95 % confidence intervals of the median."
-_RATIO_NOTE = (
-    'The column "of best" compares neighbouring launches. So it is not the ratio of two images/s '
-    "(docs/method.md, Comparing cells)."
+_INTERVAL_NOTE = (
+    "images/s is the median launch. The brackets of 5 launches or more are its 95 % confidence "
+    "interval."
+)
+_INDICATIVE_NOTE = (
+    f"indicative: with {CLAIM_LAUNCHES} launches or more, the interval is wider than "
+    f"±{100 * CLAIM_HALF_WIDTH:.0f} %, or there are two sessions."
+)
+_NO_EXCHANGE_NOTE = (
+    "exchange –: ranks took longer to compute alone than for a whole step together, so something "
+    "disturbed them."
 )
 # From this difference on, a reader sees that the ratio of two medians is another one.
 _RATIO_TOLERANCE = 0.02
@@ -283,7 +290,9 @@ def _checkpoint_text(row: Row, cost_text: Callable[[CheckpointCosts], str]) -> s
 
 def _step_share_text(row: Row, share_name: str) -> str:
     shares = row.communication
-    return _format_or_dash(None if shares is None else max(0.0, getattr(shares, share_name)), ".0%")
+    if shares is None or (share_name == "exposed" and not shares.can_tell_exchange):
+        return "–"
+    return f"{max(0.0, getattr(shares, share_name)):.0%}"
 
 
 def _exchanged_bytes_text(row: Row, field_name: str) -> str:
@@ -378,7 +387,7 @@ def comparison_table(
 
     - The ratio of throughputs A/B and its interval, which has the heading `confidence`; by default,
       the heading says how many intervals hold together.
-    - The number of launches, and the smallest difference that they would probably show.
+    - The number of launches, and the smallest ratio that they would probably show.
     - The verdict.
     """
     lines = []
@@ -389,9 +398,12 @@ def comparison_table(
         )
         interval = "–" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
         verdict = (comparison.verdict or f"no verdict: {comparison.reason}").replace("_", " ")
-        visible = "–" if smallest_difference is None else f"{smallest_difference:.1%}"
-        unit = " pairs" if comparison.figures.paired else ""
-        launches = f"{ratio.launches}{' sessions' if comparison.figures.is_over_sessions else unit}"
+        visible = "–" if smallest_difference is None else f"{1 + smallest_difference:.3f}"
+        launches = str(ratio.launches)
+        if comparison.figures.is_over_sessions:
+            launches = pluralize(ratio.launches, "session")
+        elif comparison.figures.paired:
+            launches = pluralize(ratio.launches, "pair")
         names = _split_names(comparison.a, comparison.b)
         lines.append([*names, f"{ratio.value:.3f}", interval, launches, visible, verdict])
     joint = sum(each.reason is None and each.figures.ratio.low is not None for each in compared)
@@ -605,17 +617,51 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
         yield _RANGE_NOTE
     if names_intervals and any(speed.low is not None and speed.confidence for speed in speeds):
         yield _INTERVAL_NOTE
+    if "launches" in names and any(map(_is_indicative_in_spite_of_its_launches, rows)):
+        yield _INDICATIVE_NOTE
     noisy, launches = sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)
     if noisy and "notes" not in names:
-        yield f"{noisy} of {pluralize(launches, 'launch')} were noisy: other work used the machine."
-    if "of best" in names and any(map(_is_other_ratio_than_of_medians, rows)):
-        yield _RATIO_NOTE
+        count = pluralize(launches, "launch")
+        yield f"{noisy} of {count} were noisy: something else used the machine."
+    ratio_names = [
+        name
+        for name, is_other in (
+            ("of best", _is_best_of_other_launches),
+            ("efficiency", _is_efficiency_of_other_launches),
+        )
+        if name in names and any(map(is_other, rows))
+    ]
+    if ratio_names:
+        yield (
+            f"{' and '.join(ratio_names)}: the mean ratio of neighbouring launches, which differs "
+            "from the ratio of two medians."
+        )
+    if "exchange" in names and any(
+        row.communication and not row.communication.can_tell_exchange for row in rows
+    ):
+        yield _NO_EXCHANGE_NOTE
 
 
-def _is_other_ratio_than_of_medians(row: Row) -> bool:
+def _is_indicative_in_spite_of_its_launches(row: Row) -> bool:
+    speed = row.images_per_second
+    return bool(speed and speed.launches >= CLAIM_LAUNCHES and row.label == "indicative")
+
+
+def _is_best_of_other_launches(row: Row) -> bool:
+    """Return whether the share of the best row differs from the ratio of the printed medians."""
     if row.relative_interval is None or row.relative_to_best is None:
         return False
     return abs(row.relative_interval.value - row.relative_to_best) >= _RATIO_TOLERANCE
+
+
+def _is_efficiency_of_other_launches(row: Row) -> bool:
+    """Return whether the efficiency differs from the ratio of the printed medians."""
+    efficiency, speed = row.efficiency, row.images_per_second
+    if efficiency is None or speed is None:
+        return False
+    share = efficiency.baseline_ranks / row.ranks
+    of_medians = share * speed.value / efficiency.baseline_images_per_second
+    return abs(efficiency.value - of_medians) >= _RATIO_TOLERANCE
 
 
 def _chosen_columns(table: Table, view: str, layout: Layout) -> list[Column]:

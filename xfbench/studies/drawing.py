@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -75,11 +75,15 @@ def _draw_measured_and_cited_bars(
                 measured_value.interval.high,
             )
         )
+    subjects = Counter((citation.key, figure_subject(figure)) for citation, figure in cited)
     for citation, figure in cited:
+        subject = figure_subject(figure)
+        if subjects[citation.key, subject] > 1 and figure.relative_to:
+            subject = f"{subject}, relative to {figure.relative_to}"
         # A published range has no single value, so both ends are drawn.
         for printed, end in ((figure.value, ""), (figure.low, ", least"), (figure.high, ", most")):
             if printed is not None:
-                name = f"published ({citation.key}{end}): {figure_subject(figure)}"
+                name = f"published ({citation.key}{end}): {subject}"
                 bars.append(Bar(name, _published_value_in_finding_unit(printed, finding)))
     return _build_figure_with_data_table(finding, measured, cited, bars=tuple(bars[:MOST_BARS]))
 

@@ -17,7 +17,7 @@ def format_number_without_unit(value: float, unit: str) -> str:
     if unit == "%":
         return f"{value:.1%}"
     if unit == "times":
-        return f"{value:.3g}"
+        return f"{value:.3g}" if value < 1000 else tables.format_number(value, 3)
     if unit == "images":  # a batch is a whole number; all its digits are significant
         return tables.format_number(value, len(f"{value:.0f}"))
     return tables.format_number(value, 3) if value > 0 else f"{value:.3g}"

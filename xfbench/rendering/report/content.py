@@ -493,7 +493,11 @@ def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
         yield (
             "share of a step",
             f"computing {of_step.compute:.0%}, waiting {max(0.0, of_step.waiting):.0%}, "
-            f"exchange {max(0.0, of_step.exposed):.0%}",
+            + (
+                f"exchange {max(0.0, of_step.exposed):.0%}"
+                if of_step.can_tell_exchange
+                else "exchange unknown, because something disturbed the ranks"
+            ),
         )
     if software:
         commit = f", commit {software.git_commit[:10]}" if software.git_commit else ""

@@ -115,6 +115,16 @@ class Figure:
         return bool(self.at) and self.at[0] > 0 and self.at[-1] / self.at[0] > 8
 
     @property
+    def bar_end(self) -> float:
+        """The end of the axis of bars: long enough for the bars, the limit and usual intervals.
+
+        An interval that goes beyond is drawn with an arrow, so that it does not hide the bars.
+        """
+        best = max(bar.value for bar in self.bars)
+        end = max([best, *(min(bar.high or 0.0, 2 * best) for bar in self.bars)]) or 1.0
+        return max(end, self.limit[0] * 1.02) if self.limit else end
+
+    @property
     def ticks(self) -> list[float]:
         """The values of `at` whose labels do not overlap. Powers of two come first."""
         if not self.at:

@@ -249,9 +249,7 @@ def _build_x_scale(first: float, last: float, is_logarithmic: bool) -> Scale:
 
 
 def _draw_axis_and_bars(root: ET.Element, figure: Figure, height: float) -> None:
-    best = max(bar.value for bar in figure.bars)
-    top = max([best, *(min(bar.high or 0.0, 2 * best) for bar in figure.bars)]) or 1.0
-    top = max(top, figure.limit[0] * 1.02) if figure.limit else top
+    top = figure.bar_end
     x, floor = _build_scale(0, top, 2, WIDTH - MARGIN_RIGHT - 60), height - MARGIN_BOTTOM + 8
     for tick in round_ticks_within(0, top):
         text = f"{tick:.0%}" if figure.percent else _format_tick(tick)
