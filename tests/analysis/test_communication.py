@@ -102,6 +102,9 @@ def test_communication_shares_are_medians_over_launches(record):
     assert communication.step_shares([launch(0, interface_bytes, **two_nodes)]).counted_bytes == 7.0
     assert communication.step_shares([launch(0, {"lo": 0.0})]).counted_bytes is None
     assert communication.step_shares([record()]) is None
+    assert shares.can_tell_exchange
+    disturbed = communication.step_shares([launch(-0.01, interface_bytes)])
+    assert disturbed.exposed == pytest.approx(-0.1) and not disturbed.can_tell_exchange
 
 
 @pytest.mark.parametrize(

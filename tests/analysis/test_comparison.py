@@ -331,6 +331,23 @@ def test_kernels_without_a_launch_are_listed_for_frameworks_only(fill_folder):
     assert "other kernels of torch (channels_last, inductor) and mxnet (onednn)" in completed.stdout
 
 
+def test_a_pair_with_one_launch_has_no_verdict(fill_folder):
+    results = fill_folder(threads=1, launches=1)
+    fill_folder(threads=2)
+    [pair] = compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert pair.verdict is None and "too few launches" in pair.reason
+    [problem] = FailLimit.parse("slower:5%").list_problems([pair], [])
+    assert problem.startswith("not checked: ") and problem.endswith("two launches or more of each")
+
+
+def test_a_check_fails_if_it_would_not_find_the_change_that_it_must_find():
+    row = build_comparison(0.97, 1.03, visible=0.1)
+    # The whole interval must be beyond 5 %, so that 1 - 0.95 / 1.1 is found.
+    assert FailLimit.parse("slower:5%", 0.14).list_problems([row], []) == []
+    [problem] = FailLimit.parse("slower:5%", 0.13).list_problems([row], [])
+    assert "only a slowdown of 13.6% would probably be found, not of 13.0%" in problem
+
+
 def test_table_says_how_many_intervals_hold_together_and_what_was_counted():
     def build_row(name, **fields):
         figures = Comparison(Interval(1.2, 1.1, 1.3, 3), 0.01, 0.1, True, **fields)

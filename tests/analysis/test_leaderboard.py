@@ -14,7 +14,7 @@ from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.host.machine import describe_machine
 from xfbench.model.provenance import impossible_number
-from xfbench.model.record import Checkpoints, Epoch, Limit
+from xfbench.model.record import Checkpoints, Conditions, Epoch, Limit
 from xfbench.rendering import tables
 from xfbench.statistics import Interval
 
@@ -332,6 +332,44 @@ def test_cpus_are_shown_if_a_row_differs_from_its_threads(record, cpus, texts):
     if texts:
         rows = sorted(table.unranked, key=lambda row: row.framework)
         assert [readers["CPUs busy"](row) for row in rows] == texts
+
+
+def test_efficiencies_of_different_sessions_are_those_of_the_medians(record):
+    """The third launch is far off, which changes a mean, but not a median."""
+    records = []
+    for ranks, seconds in ((1, (0.1, 0.1, 0.1)), (2, (0.125, 0.125, 0.5))):
+        strategy = "none" if ranks == 1 else "ddp"
+        for launch, step_s in enumerate(seconds, 1):
+            draft = record(
+                steps=(step_s,),
+                launch=launch,
+                ranks=ranks,
+                strategy=strategy,
+                scaling="weak",
+                global_batch_size=4 * ranks,
+            )
+            records.append(vary_record(draft, request={"session": f"job {ranks}"}))
+    [table] = uncertified_tables(records)
+    [efficiency] = [row.efficiency for row in table.unranked if row.ranks == 2]
+    assert efficiency.value == pytest.approx(0.8)
+    assert (efficiency.low, efficiency.high) == (None, None)
+
+
+def test_notes_below_a_table_say_what_lowers_its_certainty(record):
+    """Ten launches in two sessions, of which two were noisy."""
+    conditions = {"load_before": 0, "load_after": 0, "steal_seconds": 0, "swap_bytes": 10**9}
+    records = []
+    for launch in range(1, 11):
+        fields = {"conditions": Conditions(**conditions)} if launch < 3 else {}
+        draft = record(launch=launch, fields={"machine": describe_machine(), **fields})
+        records.append(vary_record(draft, request={"session": f"{launch % 2}"}))
+    [table] = uncertified_tables(records)
+    [row] = table.unranked
+    assert (row.noisy, row.label) == (2, "indicative")
+    assert "2 noisy" in tables.to_text([table])
+    text = tables.to_text([table], layout=tables.Layout(columns=("rank", "images/s", "launches")))
+    assert "2 of 10 launches were noisy" in text
+    assert "indicative: with 5 launches or more, the interval is wider than ±25 %, or" in text
 
 
 def test_a_note_says_that_shares_of_the_best_are_of_neighbouring_launches(record):

@@ -139,6 +139,15 @@ def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
     )
 
 
+@pytest.mark.parametrize(("step_s", "is_warned"), [(0.095, False), (0.15, True)])
+def test_profilers_that_slow_down_differently_are_a_warning(profiled, step_s, is_warned):
+    """A profiled step takes 1.25 times as long as a timed one, and 1.19 or 1.88 times."""
+    text = render_profiles([profiled(), profiled({"step": step_s}, framework="caffe")])
+    assert ("Compare two columns only if these factors of both differ by 10 % or less" in text) == (
+        is_warned
+    )
+
+
 def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):
     parts = {f"forward/layer {n}": 0.0001 * n for n in range(1, 41)}
     launch = profiled(parts)

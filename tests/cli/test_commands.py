@@ -147,6 +147,13 @@ def test_the_leaderboard_has_slowdowns_and_latex(run_inline, results):
     assert outcome.returncode == 2 and "unknown reference 'torhc'" in outcome.stderr
     outcome = run_inline(*"leaderboard --view slowdown --by threads --format latex".split())
     assert "\\toprule" in outcome.stdout
+    first, *lines = run_inline(
+        *"leaderboard --published --format latex".split()
+    ).stdout.splitlines()
+    assert first.startswith("% In the preamble: \\usepackage{booktabs,siunitx}")
+    # A small font ends with its note.
+    notes = [line for line in lines if "footnotesize" in line]
+    assert notes and all(line.startswith("{") and line.endswith("\\par}") for line in notes)
 
 
 def test_json_output_is_one_document_of_the_new_launches(run_process, results):
@@ -156,6 +163,13 @@ def test_json_output_is_one_document_of_the_new_launches(run_process, results):
     [record] = document["records"]
     assert record["schema"] == "xfbench.record/1" and record["request"]["launch"] == 3
     assert len(list((results / "records").rglob("*.json"))) == 3
+
+
+def test_a_resumed_run_ends_with_a_table_of_all_its_launches(run_process, results):
+    outcome = run_process("run", *SMALL, *"--launches 3 --resume".split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert "3 (indicative)" in outcome.stdout and "(1 new)" in outcome.stdout
+    assert "another session than the earlier ones" in outcome.stderr
 
 
 def test_an_unverified_run_is_not_ranked(run_process, measured_run, tmp_path):

@@ -45,6 +45,21 @@ def test_the_leaderboard_shows_published_figures_on_request(run_inline, results)
     assert "convnet · synthetic" in convnet_output and "elsewhere" not in convnet_output
 
 
+@pytest.mark.parametrize("option", [("-w", "lenet"), ("--where", "workload=lenet")])
+def test_published_figures_are_filtered_by_what_they_describe(run_inline, option):
+    outcome = run_inline("results", "list", "--published", *option, "--json")
+    records = json.loads(outcome.stdout)["records"]
+    expected = [r for r in published.records() if r.figure.about.workload == "lenet"]
+    assert len(records) == len(expected) > 1
+
+
+def test_a_filter_that_no_published_figure_meets_is_said(run_inline):
+    outcome = run_inline(*"results list --published --where source=Z17".split())
+    assert outcome.returncode == 0
+    assert "no published value meets these conditions" in outcome.stderr
+    assert "citation.key=Z17" in outcome.stderr
+
+
 def test_published_figures_need_no_results_folder(run_inline):
     outcome = run_inline("results", "list", "--published")
     assert outcome.returncode == 0, outcome.stderr

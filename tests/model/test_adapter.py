@@ -40,6 +40,20 @@ def test_reuse_of_an_unknown_adapter_is_an_error(fake_adapter):
         _ = adapter.load("over").digest
 
 
+@pytest.mark.parametrize(
+    ("names", "kernels"),
+    [
+        (["default"], ["onednn"]),
+        (["all"], ["onednn", "native"]),
+        (["channels_last", "native"], ["native"]),
+        (["channels_last"], ["channels_last"]),  # refused later, with a reason
+        (["native", "default", "native"], ["native", "onednn"]),
+    ],
+)
+def test_names_of_kernels_stand_for_those_that_a_framework_has(names, kernels):
+    assert adapter.load("mxnet").choose_kernels(names, "cpu") == kernels
+
+
 @pytest.mark.parametrize("setting", ["folder", "revision"])
 def test_the_place_of_an_adapter_is_no_setting_of_its_file(fake_adapter, setting):
     fake_adapter(BASE_CODE, name="odd")

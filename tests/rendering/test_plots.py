@@ -9,7 +9,7 @@ from tests import debian
 from xfbench.base.errors import UsageError
 from xfbench.rendering import plots
 from xfbench.rendering.report.content import build_report
-from xfbench.rendering.report.figures import Figure, Line, Mark, Point
+from xfbench.rendering.report.figures import Bar, Figure, Line, Mark, Point
 
 ROOT = Path(__file__).parents[2]
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
@@ -79,6 +79,15 @@ def test_published_numbers_are_hollow_markers_and_ranges(tmp_path):
         assert line.get_markerfacecolor() == "none" and line.get_linestyle() == "None"
     paths = [path for collection in axes.collections for path in collection.get_paths()]
     assert [[4.0, 3.0], [4.0, 5.0]] in [path.vertices.tolist() for path in paths]
+
+
+def test_an_interval_that_is_far_longer_than_the_bars_ends_in_an_arrow():
+    bars = (Bar("a", 2.0, 1.9, 2.1), Bar("b", 1.0, 0.1, 100.0))
+    [axes] = plots._draw(Figure("", "", "times", (), (), bars=bars), is_latex=False).axes
+    end = axes.get_xlim()[1]
+    assert 2.1 < end < 5
+    [arrow] = [line for line in axes.lines if line.get_marker() == ">"]
+    assert [*arrow.get_xdata()] == [end] and [*arrow.get_ydata()] == [1]
 
 
 def test_no_two_figures_have_one_file(tmp_path):

@@ -82,6 +82,14 @@ def test_published_range_is_drawn_as_two_ends(make_thread_answer):
     assert published_bars == {"published (Doe20, least)": 1.5, "published (Doe20, most)": 2.5}
 
 
+def test_published_values_of_one_subject_are_named_by_what_they_are_relative_to(make_thread_answer):
+    published = [make_published(value=2.0, relative_to=name) for name in ("a K40", "a P100")]
+    study_answer = make_thread_answer(*published)
+    [figure] = drawing.draw_figures(study_answer.findings[0], study_answer.published)
+    ends = [bar.name.rpartition(", ")[2] for bar in figure.bars if "Doe20" in bar.name]
+    assert ends == ["relative to a K40", "relative to a P100"]
+
+
 def test_published_value_is_a_mark_at_its_axis_position(make_thread_answer):
     """A published value is a separate mark and not a point of a line."""
     mark_at_eight, range_at_eight = (

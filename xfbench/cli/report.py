@@ -86,7 +86,12 @@ def report(
 
 
 def _name_figures(boards: Iterable[Board]) -> list[tuple[str, str, Figure]]:
-    """Return the name, the heading and the figure of each figure of the boards."""
+    """Return the name, the heading and the figure of each figure of the boards.
+
+    The first one of each board has the throughput of its rows.
+    """
+    from xfbench.rendering.report.figures import build_throughput_figure
+
     return [
         (
             f"{figure.title} {board.table.workload} {board.conditions}",
@@ -94,5 +99,6 @@ def _name_figures(boards: Iterable[Board]) -> list[tuple[str, str, Figure]]:
             figure,
         )
         for board in boards
-        for figure in board.figures
+        for figure in (build_throughput_figure(board.table), *board.figures)
+        if figure
     ]

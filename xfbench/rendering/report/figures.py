@@ -162,6 +162,14 @@ def build_speed_and_learning_figures(
     return [figure for figure in drawn if figure]
 
 
+def build_throughput_figure(table: Table) -> Figure | None:
+    """Return the figure of the throughput of each ranked row, or None if no row is ranked.
+
+    The report has these bars as its summary, so it needs no such figure.
+    """
+    return _build_throughput_bar_figure("Throughput", table.rows) if table.rows else None
+
+
 def row_name(row: Row, *, omitted_parts: Collection[str] = ()) -> str:
     """Return a short name of a row, such as "torch · onednn · 2 threads"."""
     return " · ".join(
