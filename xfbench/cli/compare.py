@@ -232,8 +232,8 @@ def _describe_detectable_change(limit: FailLimit, comparisons: Sequence[CellComp
     if not known_changes:
         return ""
     return (
-        f"a {limit.change_word} of {max(known_changes):.1%} would have been found in each cell "
-        "with a probability of 80 % or more"
+        f"a {limit.change_word} of {max(known_changes):.1%} would have been found in each checked "
+        "cell with a probability of 80 % or more"
     )
 
 
