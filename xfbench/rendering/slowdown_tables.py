@@ -164,14 +164,14 @@ def _render(
         parts += table_format.render_tables_that_fit(
             headers(table), rows, max_width, key_count, table.title
         )
+        parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
         if measured:
             names = headers(table)[: key_count + len(table.networks)]
             rows = [group_texts_and_settings_per_network(line) for line in measured]
-            parts.append(table_format.render_heading("reached with"))
+            parts += ["", table_format.render_heading("reached with")]
             title = f"Settings of {table.title}"
             parts += table_format.render_tables_that_fit(names, rows, max_width, key_count, title)
-        parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         parts.append("")
     return table_format.join(parts)
 
