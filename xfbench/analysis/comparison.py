@@ -8,7 +8,6 @@ fields.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -379,8 +378,8 @@ def _find_unmeasured_kernels(pairs: Sequence[tuple[_Cell, _Cell]]) -> dict[str, 
     """
     measured: dict[tuple[str, str], set[str]] = {}
     for pair in pairs:
-        requests = [cell.last_record.request for cell in pair]
-        if requests[0].framework != requests[1].framework:
+        requests = [request for cell in pair if (request := cell.last_record.request)]
+        if len({request.framework for request in requests}) > 1:
             for request in requests:
                 key = (request.framework, request.device)
                 measured.setdefault(key, set()).add(request.kernel)
@@ -486,15 +485,15 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
 class FailLimit:
     """A limit of `--fail-on`: A is "slower" or "faster" than B by at least `min_change`.
 
-    - `must_find`: a change that must be found with a probability of 80 %; infinite: any.
+    - `must_find`: a change that must be found with a probability of 80 %; None: any.
     """
 
     verdict: Literal["slower", "faster"]
     min_change: float
-    must_find: float = math.inf
+    must_find: float | None = None
 
     @classmethod
-    def parse(cls, text: str, must_find: float = math.inf) -> FailLimit:
+    def parse(cls, text: str, must_find: float | None = None) -> FailLimit:
         """Return the limit of text such as "slower:5%". "slower" alone means 0 %.
 
         Raises UsageError if the text is invalid.
@@ -532,7 +531,7 @@ class FailLimit:
             f"{row.a}: only a {self.change_word} of {change:.1%} would probably be found, not of "
             f"{self.must_find:.1%}: use more launches, or a quieter machine"
             for row in comparisons
-            if (change := self.detectable_change(row)) and self.must_find < change
+            if self.must_find and (change := self.detectable_change(row) or 0) > self.must_find
         ]
         return [*exceeded, *(f"not checked: {line}" for line in (*unknown, *blind, *gaps))]
 

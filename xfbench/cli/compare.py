@@ -120,8 +120,6 @@ def _parse_limit(fail_on: str | None, must_find: str | None) -> FailLimit | None
         if must_find is not None:
             raise UsageError("--must-find needs --fail-on")
         return None
-    if must_find is None:
-        return FailLimit.parse(fail_on)
     return FailLimit.parse(fail_on, parse_text(must_find, quantities.parse_share, "--must-find"))
 
 
@@ -158,8 +156,8 @@ def _list_notes(result: SideComparison) -> Iterator[str]:
         yield "detectable: a true ratio, or its inverse, that such launches find 4 times out of 5."
     if result.noisy:
         yield (
-            f"{result.noisy} of {pluralize(result.launches, 'launch')} were noisy: something else "
-            "used the machine. Such a comparison may turn out differently on a quiet machine."
+            f"{result.noisy} of {pluralize(result.launches, 'launch')} were noisy: something on "
+            "the machine disturbed them. On a quiet machine, the result may be another one."
         )
     if kernels := result.unmeasured_kernels:
         texts = (f"{framework} ({', '.join(names)})" for framework, names in kernels.items())

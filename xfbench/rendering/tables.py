@@ -622,7 +622,7 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
     noisy, launches = sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)
     if noisy and "notes" not in names:
         count = pluralize(launches, "launch")
-        yield f"{noisy} of {count} were noisy: something else used the machine."
+        yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
     ratio_names = [
         name
         for name, is_other in (
