@@ -70,6 +70,19 @@ def test_cells_that_cannot_be_launched_come_first_with_the_reason(build, cell):
     assert built.cells[1].describe().endswith("3 launches")
 
 
+def test_without_earlier_launches_the_least_duration_is_known(cell):
+    pair = (cell(min_seconds=5.0, min_warmup_seconds=1.0), Protocol(least=20, most=40))
+    plan = Plan(
+        requests=tuple(launch_order([pair])),
+        protocols=(pair,),
+        **{"pythons": {}, "verify": False, "strict": False, "time_limit": 60},
+    )
+    described = build_outline(plan, {}.get, []).describe()
+    assert described.endswith(
+        "20 to 40 launches, at least 2 min of training, plus starts and verification"
+    )
+
+
 def test_more_threads_than_cpus_of_a_shared_socket_are_a_warning(cell, monkeypatch):
     monkeypatch.setattr(machine, "usable_cores", lambda: 4096)
     [group, *_] = affinity.group_cpus("sockets", os.sched_getaffinity(0))

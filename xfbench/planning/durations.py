@@ -19,11 +19,13 @@ class Estimate:
     - `seconds`: total duration of the launches that have an estimate.
     - `known`: number of launches that have an estimate.
     - `unknown`: number of launches without an estimate.
+    - `unknown_seconds`: for how long these train at least, without their start.
     """
 
     seconds: float
     known: int
     unknown: int
+    unknown_seconds: float = 0.0
 
     def describe(self) -> str:
         """Return the estimate in words."""
@@ -55,14 +57,16 @@ def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) ->
         ):
             seconds_by_cell[record.request.cell()].append(conditions.seconds)
             seconds_by_work[_work_key(record.request)].append(conditions.seconds)
-    seconds, known_count = 0.0, 0
+    seconds, known_count, unknown_seconds = 0.0, 0, 0.0
     possible = [request for request in requests if not capabilities.refusal_reason(request)]
     for request in possible:
         durations = seconds_by_cell.get(request.cell()) or seconds_by_work.get(_work_key(request))
         if durations:
             seconds += statistics.median(durations)
             known_count += 1
-    return Estimate(seconds, known_count, len(possible) - known_count)
+        else:
+            unknown_seconds += (request.min_seconds or 0.0) + (request.min_warmup_seconds or 0.0)
+    return Estimate(seconds, known_count, len(possible) - known_count, unknown_seconds)
 
 
 def _work_key(request: Request) -> tuple[object, ...]:

@@ -73,6 +73,9 @@ class Outline:
 
     def _describe_duration(self) -> str:
         if not self.most.known:
+            minutes = round(self.least.unknown_seconds / 60)
+            if minutes:
+                return f"at least {minutes} min of training, plus starts and verification"
             return "time unknown, because no earlier launches are like these"
         least, most = (max(1, round(each.seconds / 60)) for each in (self.least, self.most))
         text = f"about {least} min" if least == most else f"about {least} to {most} min"
