@@ -144,6 +144,12 @@ PERMANENT_REASONS = {
     "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --job-time",
     "QOSNotAllowed": "the queue does not allow the job's quality of service (QOS)",
 }
+# Reasons why a job may wait for ever, with what is probably wrong.
+SUSPICIOUS_REASONS = {
+    "PartitionNodeLimit": "the queue has fewer nodes, or some are down",
+    "PartitionConfig": "the queue has no such nodes: fewer threads or ranks per node may fit",
+    "BadConstraints": "no node has what the job asks for: see script_options of the site",
+}
 _OUT_OF_MEMORY = re.compile(
     r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
 )
@@ -178,12 +184,14 @@ def reports_out_of_memory(text: str) -> bool:
     return bool(_OUT_OF_MEMORY.search(text))
 
 
-def submit_job_script(script_path: Path) -> str:
+def submit_job_script(script_path: Path, after: str = "") -> str:
     """Submit the job script and return Slurm's number of the job.
 
-    Raises CommandError if sbatch fails.
+    `after`: number of a job that has to end before; empty: none. Raises CommandError if sbatch
+    fails.
     """
-    argv = ["sbatch", "--parsable", str(script_path)]
+    dependency = [f"--dependency=afterany:{after}"] if after else []
+    argv = ["sbatch", "--parsable", *dependency, str(script_path)]
     return output(argv, timeout=_TIMEOUT_S, new_session=True).strip().partition(";")[0]
 
 

@@ -121,10 +121,11 @@ def preview(plan: Plan, store: Store) -> Preview:
     _, queued_plan = job_queue.split_local_and_submitted(plan)
     if queued_plan.requests:
         jobs = job_queue.build_jobs_by_node_count(queued_plan, store)
+        _, remaining_queued_plan = job_queue.split_local_and_submitted(remaining_plan)
         return Preview(
             remaining_plan.requests,
             scripts=job_queue.build_job_scripts(jobs),
-            starts_in_jobs=dry_run.list_starts_in_jobs(remaining_plan),
+            starts_in_jobs=dry_run.list_starts_in_jobs(remaining_queued_plan),
         )
     _require_waiting(plan)
     return Preview(remaining_plan.requests, commands=dry_run.list_commands_by_cell(remaining_plan))

@@ -311,7 +311,7 @@ def test_kernels_without_a_launch_are_listed_for_frameworks_only(fill_folder):
 
     def find_kernels(a, b):
         sides = Side.parse(a, results), Side.parse(b, results)
-        return comparison.compare(*sides).unmeasured_kernels
+        return comparison.compare(*sides).uncompared_kernels
 
     torch_kernels = {*adapter.load("torch").kernels_on("cpu")} - {"onednn", "native"}
     kernels = find_kernels("framework=torch", "framework=mxnet")
@@ -540,3 +540,44 @@ def test_changed_translation_needs_a_certificate(fill_folder, digest_name):
     after = fill_folder("after", software=SOFTWARE.model_copy(update={digest_name: "sha256:9"}))
     [pair] = compare(Side.parse(str(after), before), Side.parse(str(before), before))
     assert pair.verdict is None and "no equality certificate" in pair.reason
+
+
+def test_launches_with_a_profile_are_compared_with_those_without(fill_folder, record):
+    results = fill_folder(threads=1)
+    fill_folder(threads=2)
+    profiled = record(launch=7, threads=1, profile=True, fields={"software": SOFTWARE})
+    Store(results).add(vary_record(profiled, machine=describe_machine()))
+    [pair] = compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert pair.verdict == "not_distinguishable" and "profile" not in pair.a + pair.b
+    with_profile = Side.parse("threads=1,profile=true", results)
+    assert [record.request.launch for record in with_profile.records(pytest.fail)] == [7]
+
+
+def test_cells_of_one_label_say_in_what_they_differ(fill_folder):
+    results = fill_folder(threads=1, min_seconds=5.0)
+    fill_folder(threads=1, min_seconds=2.0)
+    fill_folder(threads=2, min_seconds=5.0)
+    sides = Side.parse("threads=2", results), Side.parse("threads=1", results)
+    [gap] = comparison.compare(*sides).gaps
+    assert gap.endswith("1 thread · 2 s or more: no such cell in A")
+
+
+def test_a_pair_without_a_verdict_does_not_change_the_mean(fill_folder):
+    for workload, launches in (("lenet", 6), ("convnet", 6), ("alexnet", 1)):
+        for threads, slower in ((1, 2.0), (2, 1.0)):
+            results = fill_folder(
+                workload=workload, threads=threads, slower=slower, launches=launches
+            )
+    result = comparison.compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert [row.verdict for row in result.comparisons].count(None) == 1
+    assert result.mean.value == pytest.approx(2.0, rel=0.01) and result.mean.low is not None
+
+
+def test_a_change_that_must_be_found_is_larger_than_the_limit():
+    with pytest.raises(errors.UsageError, match=r"give more than the 0\.05 of --fail-on"):
+        FailLimit.parse("slower:5%", 0.05)
+
+
+def test_a_slower_cell_is_listed_once():
+    row = build_comparison(0.5, 0.9, visible=0.3)
+    assert FailLimit.parse("slower:5%", 0.1).list_problems([row], []) == ["a is slower"]

@@ -64,6 +64,11 @@ text = "c"
             'title = "x"\nlimits = {text = "text of = least", least = 0}',
             "line 2: limits.least: give at least 1",
         ),
+        ('title = "x"\n["limits"]\ntext = 3\n', "line 3: limits.text:"),
+        (
+            'title = "x"\nanalysis = [\n{name = "a"},\n{name = 3}]\n',
+            "line 2: analysis.1.name:",
+        ),
         ('title = "x"\nlimits = {least = 1}', "line 2: limits.text: Field required"),
         (
             f'{TEXT}# threads\n[[analysis]]\nname = "x"\nthreads = [1, "a"]\n',

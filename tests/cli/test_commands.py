@@ -169,7 +169,7 @@ def test_a_resumed_run_ends_with_a_table_of_all_its_launches(run_process, result
     outcome = run_process("run", *SMALL, *"--launches 3 --resume".split())
     assert outcome.returncode == 0, outcome.stderr
     assert "3 (indicative)" in outcome.stdout and "(1 new)" in outcome.stdout
-    assert "another session than the earlier ones" in outcome.stderr
+    assert "a second session of the same cells" in outcome.stderr
 
 
 def test_an_unverified_run_is_not_ranked(run_process, measured_run, tmp_path):

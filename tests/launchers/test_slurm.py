@@ -62,6 +62,12 @@ def test_a_submitted_job_has_its_number_without_the_cluster(program, tmp_path):
     assert slurm.submit_job_script(tmp_path / "job.sh") == "7"
 
 
+def test_a_job_can_wait_for_the_end_of_another(program, tmp_path):
+    words = f"--parsable --dependency=afterany:7 {tmp_path}/job.sh"
+    program("sbatch", f"""test "$*" = "{words}" && echo 8""")
+    assert slurm.submit_job_script(tmp_path / "job.sh", after="7") == "8"
+
+
 @pytest.mark.parametrize(("listing", "number"), [("7\\n8", "7"), ("", None)])
 def test_job_is_the_first_of_its_name_in_the_queue(program, listing, number):
     program("squeue", f"printf '{listing}'")

@@ -8,8 +8,10 @@ fields.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -54,12 +56,13 @@ _DEPENDENT_FIELDS = {
 }
 _LENGTH_FIELDS = ("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds")
 # Fields that may always differ.
-_IGNORED_FIELDS = (*_LENGTH_FIELDS, "seed", "site")
+# A profile comes after the timed steps, so that it changes no speed.
+_IGNORED_FIELDS = (*_LENGTH_FIELDS, "seed", "site", "profile")
 _UNNAMED_FIELDS = ("environment", "workload", "revision", *_IGNORED_FIELDS)
 _SEPARATELY_NAMED_FIELDS = ("workload", "framework", "kernel", "revision")
 # Fields that do not distinguish cells: a cell has all seeds, and the batch of a rank follows from
 # the global batch and the number of ranks.
-_NOT_DISTINGUISHING_FIELDS = ("seed", "batch_size_per_rank")
+_NOT_DISTINGUISHING_FIELDS = ("seed", "batch_size_per_rank", "profile")
 # Functions that return texts of values that do not say what they are.
 _VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     **grouping.HIDDEN_FIELDS,
@@ -69,7 +72,6 @@ _VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "global_batch_size": "batch {}".format,
     "batch_size_per_rank": "batch {} per rank".format,
     "memory_limit": "memory limit {} bytes".format,
-    "profile": "profile {}".format,
     "data_set": "data set {0.format} {0.digest:.15}".format,
     "input": "{} reader".format,
     "page_cache": "page cache {}".format,
@@ -210,7 +212,7 @@ class SideComparison:
     - `gaps`: a line for each cell that could not be compared, or whose launches failed.
     - `software_of_a`, `software_of_b`: frameworks with their versions, and the machine, of the
       compared cells. For example, "torch 2.13.0+cpu on 2 cores AMD EPYC (zen)".
-    - `unmeasured_kernels`: kernels without a launch by framework, if A and B have different
+    - `uncompared_kernels`: kernels that are in no pair, by framework, if A and B have different
       frameworks and no filter names a kernel. One of them may be faster than those compared.
     - `launches`, `noisy`: number of the launches of both sides that were compared, and of those
       that other activity on the machine disturbed.
@@ -221,7 +223,7 @@ class SideComparison:
     gaps: list[str]
     software_of_a: list[str]
     software_of_b: list[str]
-    unmeasured_kernels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    uncompared_kernels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     launches: int = 0
     noisy: int = 0
 
@@ -234,7 +236,7 @@ class SideComparison:
             "geometric_mean_interval": mean and {"low": mean.low, "high": mean.high},
             "gaps": self.gaps,
             "software": {"a": self.software_of_a, "b": self.software_of_b},
-            "unmeasured_kernels": self.unmeasured_kernels,
+            "uncompared_kernels": self.uncompared_kernels,
             "launches": self.launches,
             "noisy": self.noisy,
         }
@@ -340,15 +342,11 @@ def compare(a: Side, b: Side) -> SideComparison:
         _build_comparison(names, figure, reason)
         for names, figure, reason in zip(_name_pairs(pairs, a, b), figures, reasons, strict=True)
     ]
-    # The mean is one figure: its parts need no correction for many comparisons.
-    ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
-    cell_uses = Counter(id(launches) for pair in compared for launches in pair)
-    are_independent = set(cell_uses.values()) == {1}
-    mean = means.geometric_mean(ratios) if len(ratios) > 1 and are_independent else None
+    mean = _compute_mean_of_independent_ratios(compared)
     software_of_a, software_of_b = (
         sorted({_describe_software(pair[side].last_record) for pair in pairs}) for side in (0, 1)
     )
-    kernels = {} if "kernel" in named_fields else _find_unmeasured_kernels(pairs)
+    kernels = {} if "kernel" in named_fields else _find_uncompared_kernels(pairs)
     records = {record.id: record for pair in pairs for cell in pair for record in cell.records}
     return SideComparison(
         comparisons,
@@ -362,6 +360,26 @@ def compare(a: Side, b: Side) -> SideComparison:
     )
 
 
+def _compute_mean_of_independent_ratios(
+    compared: Sequence[tuple[Launches, Launches]],
+) -> Interval | None:
+    """Return the geometric mean of the ratios that have an interval.
+
+    Return None if there are fewer than two, or if a cell is in several of them.
+    """
+    # The mean is one figure: its parts need no correction for many comparisons.
+    all_ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
+    known = [
+        (pair, ratio)
+        for pair, ratio in zip(compared, all_ratios, strict=True)
+        if ratio.low is not None
+    ]
+    uses = Counter(id(launches) for pair, _ in known for launches in pair)
+    if len(known) < 2 or max(uses.values()) > 1:
+        return None
+    return means.geometric_mean([ratio for _, ratio in known])
+
+
 def _build_comparison(
     names: tuple[str, str], figures: Comparison, reason: str | None = None
 ) -> CellComparison:
@@ -371,24 +389,25 @@ def _build_comparison(
     return CellComparison(*names, figures, None if reason else figures.verdict, reason)
 
 
-def _find_unmeasured_kernels(pairs: Sequence[tuple[_Cell, _Cell]]) -> dict[str, list[str]]:
+def _find_uncompared_kernels(pairs: Sequence[tuple[_Cell, _Cell]]) -> dict[str, list[str]]:
     """Return the kernels of each framework that are in no pair, if A and B differ in the framework.
 
-    Frameworks without such kernels are left out.
+    Only kernels for the devices of the pairs count. Frameworks without such kernels are left out.
     """
-    measured: dict[tuple[str, str], set[str]] = {}
+    compared: dict[tuple[str, str], set[str]] = {}
     for pair in pairs:
         requests = [request for cell in pair if (request := cell.last_record.request)]
         if len({request.framework for request in requests}) > 1:
             for request in requests:
                 key = (request.framework, request.device)
-                measured.setdefault(key, set()).add(request.kernel)
-    unmeasured: dict[str, list[str]] = {}
-    for (framework, device), kernels in measured.items():
+                compared.setdefault(key, set()).add(request.kernel)
+    others: dict[str, dict[str, None]] = {}
+    for (framework, device), kernels in compared.items():
         if framework in adapter.list_names():
-            others = adapter.load(framework).kernels_on(device)
-            unmeasured.setdefault(framework, []).extend(k for k in others if k not in kernels)
-    return {framework: kernels for framework, kernels in unmeasured.items() if kernels}
+            on_device = adapter.load(framework).kernels_on(device)
+            missing = dict.fromkeys(kernel for kernel in on_device if kernel not in kernels)
+            others.setdefault(framework, {}).update(missing)
+    return {framework: [*kernels] for framework, kernels in others.items() if kernels}
 
 
 def _describe_software(record: Record) -> str:
@@ -438,15 +457,28 @@ def _list_gaps(name: str, cells: Sequence[_Cell], compared_cells: Collection[_Ce
     - `name`: "A" or "B".
     - `compared_cells`: the cells that have a partner.
     """
-    failed = [f"{name}: {cell.label}: {cell.failure}" for cell in cells if cell.failure]
+    labels = dict(zip(cells, _label_cells(cells), strict=True))
+    failed = [f"{name}: {labels[cell]}: {cell.failure}" for cell in cells if cell.failure]
     unmatched = [
-        f"{name}: {cell.label}: no such cell in {'B' if name == 'A' else 'A'}"
+        f"{name}: {labels[cell]}: no such cell in {'B' if name == 'A' else 'A'}"
         for cell in cells
         if not cell.failure and cell not in compared_cells
     ]
     # Cells may differ in settings that their labels do not have.
     counts = Counter([*failed, *unmatched])
     return [line if count == 1 else f"{line} ({count} cells)" for line, count in counts.items()]
+
+
+def _label_cells(cells: Sequence[_Cell]) -> list[str]:
+    """Return a label for each cell. Cells with the same settings say in what else they differ."""
+    groups: dict[str, list[_Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.label, []).append(cell)
+    differences: dict[_Cell, str] = {}
+    for group in groups.values():
+        requests = [request for cell in group if (request := cell.last_record.request)]
+        differences |= zip(group, grouping.describe_hidden_differences(requests), strict=True)
+    return [" · ".join(filter(None, (cell.label, differences[cell]))) for cell in cells]
 
 
 def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int, int]:
@@ -499,13 +531,15 @@ class FailLimit:
         Raises UsageError if the text is invalid.
         """
         verdict, _, share = text.partition(":")
-        try:
-            min_change = float(share.removesuffix("%") or 0) / 100
-        except ValueError:
-            min_change = -1.0
-        if verdict == "slower" and 0 <= min_change < 1:
+        min_change = _parse_change(share or "0")
+        if must_find is not None and min_change is not None and must_find <= min_change:
+            raise errors.UsageError(
+                f"--must-find {must_find:.3g}: give more than the {min_change:.3g} of --fail-on, "
+                "because a change must be larger than the limit to exceed it certainly"
+            )
+        if verdict == "slower" and min_change is not None and min_change < 1:
             return cls("slower", min_change, must_find)
-        if verdict == "faster" and min_change >= 0:
+        if verdict == "faster" and min_change is not None:
             return cls("faster", min_change, must_find)
         raise errors.UsageError(f"--fail-on {text}: write slower:5% or faster:5%")
 
@@ -531,7 +565,9 @@ class FailLimit:
             f"{row.a}: only a {self.change_word} of {change:.1%} would probably be found, not of "
             f"{self.must_find:.1%}: use more launches, or a quieter machine"
             for row in comparisons
-            if self.must_find and (change := self.detectable_change(row) or 0) > self.must_find
+            if self.must_find
+            and not self.is_exceeded(row)
+            and (change := self.detectable_change(row) or 0) > self.must_find
         ]
         return [*exceeded, *(f"not checked: {line}" for line in (*unknown, *blind, *gaps))]
 
@@ -552,6 +588,14 @@ class FailLimit:
         if self.verdict == "faster":
             return (1 + self.min_change) * (1 + visible) - 1
         return 1 - (1 - self.min_change) / (1 + visible)
+
+
+def _parse_change(text: str) -> float | None:
+    """Return the number of text such as "5%" or "5", as a share; None if it is no such number."""
+    with suppress(ValueError):
+        change = float(text.removesuffix("%")) / 100
+        return change if 0 <= change < math.inf else None
+    return None
 
 
 def _load_cells(side: Side) -> list[_Cell]:
@@ -600,7 +644,8 @@ def _has_field_value(name: str, value: str, record: Record) -> bool:
         return bool(commit and commit.startswith(value))
     if name == "data_set" and record.request and (data_set := record.request.data_set):
         return value in (data_set.format, data_set.digest)
-    return str(_field_value(record, name)) == value
+    recorded = _field_value(record, name)
+    return str(recorded) == value or (isinstance(recorded, bool) and str(recorded).lower() == value)
 
 
 def _field_values(cell: _Cell, names: Iterable[str]) -> list[Any]:

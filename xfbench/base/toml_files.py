@@ -100,7 +100,11 @@ def _find_line(text: str, error: ErrorDetails) -> int | None:
         if isinstance(part, str):
             names.append(part)
             number = next_part if isinstance(next_part, int) else 0
-            headers = [*_find_headers(lines, re.escape(".".join(names)), (header or 0))]
+            quoted = (rf"""["']?{re.escape(name)}["']?""" for name in names)
+            headers = [*_find_headers(lines, r"\s*\.\s*".join(quoted), (header or 0))]
+            if isinstance(next_part, int) and not headers:
+                names = [part]  # an array: which of its lines has the item is unknown
+                break
             if number < len(headers):
                 header = headers[number]
                 end = next(_find_headers(lines, r"[^\]]+", header + 1), len(lines))

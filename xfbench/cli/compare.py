@@ -101,7 +101,8 @@ def compare(
         comparisons, gaps = result.comparisons, result.gaps
         _require_comparisons(result)
         if markdown:
-            _print_markdown_summary(result, fail_on, limit)
+            goal = ", ".join(filter(None, (fail_on, must_find and f"must find {must_find}")))
+            _print_markdown_summary(result, goal, limit)
         else:
             _print_comparison(result, as_json)
     if limit:
@@ -159,20 +160,18 @@ def _list_notes(result: SideComparison) -> Iterator[str]:
             f"{result.noisy} of {pluralize(result.launches, 'launch')} were noisy: something on "
             "the machine disturbed them. On a quiet machine, the result may be another one."
         )
-    if kernels := result.unmeasured_kernels:
+    if kernels := result.uncompared_kernels:
         texts = (f"{framework} ({', '.join(names)})" for framework, names in kernels.items())
         yield (
-            f"Without a launch: other kernels of {' and '.join(texts)}. One of them may be faster: "
-            "see xfbench run --kernel all."
+            f"Not compared: other kernels of {' and '.join(texts)}. One of them may be faster: see "
+            "xfbench run --kernel all."
         )
 
 
-def _print_markdown_summary(
-    result: SideComparison, fail_on: str | None, limit: FailLimit | None
-) -> None:
+def _print_markdown_summary(result: SideComparison, goal: str, limit: FailLimit | None) -> None:
     """Print the number of verdicts, the versions, the table, and what could not be compared.
 
-    The heading says whether all cells pass `fail_on`, which `limit` is parsed from. The last list
+    The heading says whether all cells pass `goal`, which is `limit` in words. The last list
     says why one does not.
     """
     from collections import Counter
@@ -183,9 +182,9 @@ def _print_markdown_summary(
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdicts.items())
     escape_field = formats.FORMATS["markdown"].escape_field
     outcome, heading, lines = "", "Not compared:", result.gaps
-    if limit and fail_on:
+    if limit:
         heading, lines = "Why:", limit.list_problems(result.comparisons, result.gaps)
-        outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(fail_on)}): "
+        outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(goal)}): "
     print(f"**Training speed: {outcome}{counts}**\n")
     sides = {"A": result.software_of_a, "B": result.software_of_b}
     if result.software_of_a == result.software_of_b:

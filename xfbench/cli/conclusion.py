@@ -13,7 +13,15 @@ from xfbench.model import certificate
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.rendering import profile_tables, tables
+from xfbench.rendering.report.repeat import setting_options
 from xfbench.store.results_folder import Store
+
+# The options of `xfbench verify` that decide what a certificate is about.
+_VERIFY_OPTIONS = (
+    *("--framework", "--workload", "--kernel", "--device", "--precision", "--site", "--launcher"),
+    *("--ranks", "--strategy", "--strategy-options"),
+    *("--learning-rate", "--lars", "--lr-scaling", "--lr-warmup"),
+)
 
 
 def print_leaderboard_and_results_path(
@@ -49,14 +57,14 @@ def _suggest_next_commands(
         for row in table.unranked:
             if row.reason == NO_CERTIFICATE:
                 problem = f"{row.framework} is not verified, so not ranked"
-                if row.request.python:  # `xfbench verify` has no named interpreters
+                # `xfbench verify` has no named interpreters and no revisions.
+                if row.request.python or row.request.revision:
                     yield f"{problem}: run it again without --no-verify"
                     continue
-                words = ["xfbench", "verify", "--framework", row.framework]
-                words += ["--workload", table.workload, "--kernel", row.kernel]
-                words += ["--device", table.device] if table.device != "cpu" else []
-                words += ["--precision", table.precision] if table.precision != "float32" else []
-                words += ["--ranks", str(row.ranks)] if row.ranks > 1 else []
+                words = ["xfbench", "verify"]
+                for option, value in setting_options(row.request).items():
+                    if option in _VERIFY_OPTIONS and value is not None:
+                        words += [option, str(value)]
                 yield f"{problem}: {shlex.join([*words, *results_words])} verifies these launches"
 
 

@@ -78,7 +78,7 @@ def report(
     if figures:
         boards = content.build_report(records, certificates, literature.records()).boards
         files = plots.write_figures(_name_figures(boards), figures, figure_formats)
-        print(f"{figures}: {pluralize(len(files), 'file')}, and captions.txt")
+        print(f"{figures}: {pluralize(len(files), 'file')}{', and captions.txt' if files else ''}")
     launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
     if open_it:

@@ -173,7 +173,8 @@ def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> 
     if preview.scripts:
         for line in lines:
             say(line)
-        say("a job starts its launches one after the other:")
+        if preview.starts_in_jobs:
+            say("a job starts its launches one after the other:")
         for start in preview.starts_in_jobs:
             say(f"  {start}")
         document = {"scripts": preview.scripts, "starts_in_jobs": preview.starts_in_jobs}

@@ -286,7 +286,7 @@ def report(
             for figure in render.list_figures(study_answer)
         ]
         files = plots.write_figures(drawn, figures, figure_formats)
-        say(f"{figures}: {pluralize(len(files), 'file')}, and captions.txt")
+        say(f"{figures}: {pluralize(len(files), 'file')}{', and captions.txt' if files else ''}")
 
 
 def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:

@@ -128,7 +128,7 @@ def verify(
     if self_test:
         _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
-    interpreters, results = values.pop("python", {}), values.pop("results", None)
+    interpreters, store = values.pop("python", {}), _find_store(values.pop("results", None))
     requests = verdicts.build_requests(
         parse_list(framework or FRAMEWORKS, str, "--framework") or [],
         parse_list(workload, str, "--workload") or [],
@@ -143,22 +143,22 @@ def verify(
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
         return
-    store = _prepare_store_if_it_exists(results)
     answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say, store)
     _print_answers_exit_if_different(answers, "json" if as_json else format)
 
 
-def _prepare_store_if_it_exists(results: Path | None) -> Store | None:
-    """Return the results folder `results` (None: the default one), or None if there is none."""
+def _find_store(results: Path | None) -> Store | None:
+    """Return the results folder `results`, or the default one. None if there is no default one.
+
+    Raises UsageError if `results` is no results folder.
+    """
     from xfbench.base import paths
-    from xfbench.store.results_folder import Store
+    from xfbench.store.results_folder import is_results_folder, open_existing_store
 
     folder = paths.results(results)
-    if not folder.is_dir():
+    if results is None and not is_results_folder(folder):
         return None
-    store = Store(folder)
-    store.create_and_check_folders()
-    return store
+    return open_existing_store(folder)
 
 
 def _run_self_test(

@@ -43,7 +43,7 @@ def list_starts_in_jobs(plan: Plan) -> list[str]:
     the framework's modules, if the site has some.
     """
     lines = []
-    for request in plan.requests:
+    for request in {request.cell(): request for request in reversed(plan.requests)}.values():
         commands, reason = _build_commands(request, plan)
         modules = sites.load_site(request.site).modules
         names = modules.frameworks.get(request.framework, ()) if modules else ()

@@ -151,6 +151,7 @@ def _submit_and_follow(
         plan = job_plan.without_recorded(records_to_skip)
         plan = stop_rule.leave_out_decided(plan, records_to_skip)
         if not plan.requests:
+            _say_if_in_queue(job, say)
             continue
         context = prepare(plan)
         for name, reason in context.unavailable.items():
@@ -164,7 +165,8 @@ def _submit_and_follow(
         try:
             # The job finds the earlier records itself: its rule to stop counts them.
             whole_plan = job_plan.for_environments(context.environments)
-            submitted.append(submit_or_find_job(whole_plan, plan, job, store, say))
+            after = _find_previous_job(submitted)
+            submitted.append(submit_or_find_job(whole_plan, plan, job, store, say, after))
         except CommandError as error:
             say(str(error))
             last = str(error).splitlines()[-1]
@@ -178,6 +180,21 @@ def _submit_and_follow(
         say("not waiting: to collect the records, run the same command with --resume")
         return records
     return records + follow_jobs(submitted, store, say)
+
+
+def _find_previous_job(submitted: Sequence[Submitted]) -> str:
+    """Return the number of the last job; "" if there is none that Slurm still knows."""
+    number = submitted[-1].number if submitted else ""
+    with contextlib.suppress(CommandError):
+        return number if number and slurm.query_job_state(number).state else ""
+    return number
+
+
+def _say_if_in_queue(job: slurm.Job, say: Say) -> None:
+    """Say that a job, all of whose launches have records of earlier sessions, is in the queue."""
+    with contextlib.suppress(errors.XfbenchError):
+        if number := slurm.find_job_number(job.name):
+            say(f"job {number} ({job.name}) is in the queue, and adds its records when it has run")
 
 
 def _cancel_job(job: slurm.Job, say: Say) -> None:
@@ -228,11 +245,12 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
 
 
 def submit_or_find_job(
-    whole_plan: Plan, plan: Plan, job: slurm.Job, store: Store, say: Say
+    whole_plan: Plan, plan: Plan, job: slurm.Job, store: Store, say: Say, after: str = ""
 ) -> Submitted:
     """Submit `job`, which runs `whole_plan`. If Slurm's queue already has the job, only find it.
 
-    `plan`: the part of `whole_plan` that lacks records.
+    - `plan`: the part of `whole_plan` that lacks records.
+    - `after`: number of the job that has to end before, so that they do not disturb each other.
 
     Raises CommandError with Slurm's message if Slurm rejects the job.
     """
@@ -252,7 +270,8 @@ def submit_or_find_job(
                 (job.folder / stale).unlink(missing_ok=True)
             # An interrupt must wait for Slurm's answer, so that an accepted job can be cancelled.
             with ThreadPoolExecutor(1) as pool:
-                number = pool.submit(slurm.submit_job_script, job.folder / "job.sh").result()
+                script = job.folder / "job.sh"
+                number = pool.submit(slurm.submit_job_script, script, after).result()
             say(
                 f"job {number} ({job.name}) submitted: {pluralize(job.nodes, 'node')}, "
                 f"{job.minutes} minutes"
@@ -335,6 +354,8 @@ class _Watch:
             self.changed = time.monotonic()
         if state != self.last_state:
             waits = f" ({state.reason})" if state.state == "PENDING" and state.reason else ""
+            if hint := slurm.SUSPICIOUS_REASONS.get(state.reason) if waits else None:
+                waits += f": {hint}"
             self.say(f"job {self.submitted.number}: {(state.state or 'unknown').lower()}{waits}")
             self.last_state = state
         self.forgotten = 0 if state.state else self.forgotten + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -121,12 +121,15 @@ def build_outline(
 
 
 def _warn_of_sessions(done: Sequence[Record], cells: Collection[Cell]) -> Iterator[str]:
-    """Yield a warning if launches are added to ok ones of the same cells."""
-    earlier = {record.request.cell() for record in done if record.request and record.status == "ok"}
-    if earlier & {*cells}:
+    """Yield a warning if launches are added to ok ones of the same cells, as their 2nd session."""
+    sessions: dict[Cell, set[str | None]] = defaultdict(set)
+    for record in done:
+        if record.request and record.status == "ok":
+            sessions[record.request.cell()].add(record.request.session)
+    if any(len(sessions[cell]) == 1 for cell in {*cells} & sessions.keys()):
         yield (
-            "the new launches are another session than the earlier ones of the same cells: until "
-            "there are three sessions, tables say indicative at best"
+            "the new launches are a second session of the same cells: with two sessions, tables "
+            "say indicative at best (docs/method.md, Several sessions)"
         )
 
 

@@ -95,7 +95,7 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
         resume=options["resume"],
         submission=Submission.from_settings(options),
         bundle=bundle,
-        has_guessed_threads=experiment.has_guessed_threads(matrices),
+        has_guessed_threads=adjust is None and experiment.has_guessed_threads(matrices),
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -82,7 +82,7 @@ def write_figures(
 
     `named_figures` has triples of a name, a heading and a figure. The name becomes the name of the
     figure's files; further figures of the same name are numbered. The file `captions.txt` has the
-    heading, the description and the note of each figure.
+    heading, the description and the note of each figure, also of those written earlier.
     """
     import matplotlib
 
@@ -108,9 +108,17 @@ def write_figures(
             drawn.savefig(file, dpi=300, bbox_inches="tight", **options)
             files.append(file)
     if captions:
-        lines = (f"{name}: {make_legible(text, 10_000)}\n" for name, text in captions.items())
-        (folder / "captions.txt").write_text("".join(lines), encoding="utf-8")
+        _write_captions(folder / "captions.txt", captions)
     return files
+
+
+def _write_captions(file: Path, captions: Mapping[str, str]) -> None:
+    """Write a line for each caption. Lines about other figures in the file are kept."""
+    old_lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    lines = dict(line.split(": ", 1) for line in old_lines if ": " in line)
+    lines |= {name: make_legible(text, 10_000) for name, text in captions.items()}
+    text = "".join(f"{name}: {caption}\n" for name, caption in lines.items())
+    file.write_text(text, encoding="utf-8")
 
 
 def _to_file_name(text: str) -> str:

@@ -147,6 +147,9 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
             f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
             f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
         )
+    noisy = [row.framework for row, _ in row_profiles if row.noisy]
+    if noisy:
+        yield f"Launches of {', '.join(dict.fromkeys(noisy))} were noisy: repeat the profile."
     factors = [profile.slowdown for _, profile in row_profiles]
     if max(factors) > UNEQUAL_PROFILERS * min(factors):
         yield (

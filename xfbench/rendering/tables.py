@@ -18,7 +18,7 @@ from xfbench.base.wording import pluralize
 from xfbench.model.strategy import format_options
 from xfbench.rendering import formats
 from xfbench.rendering.fitting import Fit, fit_columns
-from xfbench.statistics import CLAIM_HALF_WIDTH, CLAIM_LAUNCHES, Interval
+from xfbench.statistics import CLAIM_HALF_WIDTH, CLAIM_LAUNCHES, MIN_SESSIONS, Interval
 
 if TYPE_CHECKING:  # these take long to import, and most tables need neither
     from xfbench.analysis.comparison import CellComparison
@@ -35,10 +35,19 @@ _INTERVAL_NOTE = (
     "images/s is the median launch. The brackets of 5 launches or more are its 95 % confidence "
     "interval."
 )
-_INDICATIVE_NOTE = (
-    f"indicative: with {CLAIM_LAUNCHES} launches or more, the interval is wider than "
-    f"±{100 * CLAIM_HALF_WIDTH:.0f} %, or there are two sessions."
+_SESSIONS_NOTE = (
+    f"Rows with {MIN_SESSIONS} sessions or more: images/s is the mean over the sessions, and the "
+    "brackets are its 95 % confidence interval."
 )
+_BEST_NOTE = (
+    "of best: mean ratio of launches to those of the first row, of neighbouring ones where "
+    "possible. The 95 % confidence intervals hold for all pairs of rows together."
+)
+_WIDE_NOTE = (
+    f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} %, because launches "
+    "differ too much."
+)
+_TWO_SESSIONS_NOTE = "indicative: two sessions do not show how much sessions differ."
 _NO_EXCHANGE_NOTE = (
     "exchange –: ranks took longer to compute alone than for a whole step together, so something "
     "disturbed them."
@@ -615,14 +624,19 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
         yield SELECTION_NOTE
     if any(map(_has_range, speeds)):
         yield _RANGE_NOTE
-    if names_intervals and any(speed.low is not None and speed.confidence for speed in speeds):
+    if names_intervals and any(row.sessions < MIN_SESSIONS and _has_interval(row) for row in rows):
         yield _INTERVAL_NOTE
-    if "launches" in names and any(map(_is_indicative_in_spite_of_its_launches, rows)):
-        yield _INDICATIVE_NOTE
+    if any(row.sessions >= MIN_SESSIONS for row in rows):
+        yield _SESSIONS_NOTE
+    if "launches" in names:
+        yield from _reasons_for_indicative_rows(rows)
     noisy, launches = sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)
-    if noisy and "notes" not in names:
+    if noisy:
         count = pluralize(launches, "launch")
         yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
+    if names_intervals and "of best" in names and any(row.relative_interval for row in rows):
+        yield _BEST_NOTE
+        names = [name for name in names if name != "of best"]
     ratio_names = [
         name
         for name, is_other in (
@@ -633,8 +647,8 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
     ]
     if ratio_names:
         yield (
-            f"{' and '.join(ratio_names)}: the mean ratio of neighbouring launches, which differs "
-            "from the ratio of two medians."
+            f"{' and '.join(ratio_names)}: the mean ratio of launches, of neighbouring ones where "
+            "possible, which differs from the ratio of two medians."
         )
     if "exchange" in names and any(
         row.communication and not row.communication.can_tell_exchange for row in rows
@@ -642,14 +656,32 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
         yield _NO_EXCHANGE_NOTE
 
 
-def _is_indicative_in_spite_of_its_launches(row: Row) -> bool:
+def _has_interval(row: Row) -> bool:
     speed = row.images_per_second
-    return bool(speed and speed.launches >= CLAIM_LAUNCHES and row.label == "indicative")
+    return bool(speed and speed.low is not None and speed.confidence)
+
+
+def _reasons_for_indicative_rows(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield why rows are "indicative" although they have launches enough for a claim."""
+    indicative = [
+        (row, row.images_per_second)
+        for row in rows
+        if row.label == "indicative" and row.images_per_second
+    ]
+    if any(
+        speed.launches >= CLAIM_LAUNCHES and not speed.is_within(CLAIM_HALF_WIDTH)
+        for _, speed in indicative
+    ):
+        yield _WIDE_NOTE
+    if any(row.sessions == 2 and speed.label == "claim" for row, speed in indicative):
+        yield _TWO_SESSIONS_NOTE
 
 
 def _is_best_of_other_launches(row: Row) -> bool:
     """Return whether the share of the best row differs from the ratio of the printed medians."""
-    if row.relative_interval is None or row.relative_to_best is None:
+    if row.relative_interval is None or row.relative_interval.low is None:
+        return False
+    if row.relative_to_best is None:
         return False
     return abs(row.relative_interval.value - row.relative_to_best) >= _RATIO_TOLERANCE
 

@@ -319,10 +319,16 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
     for row in rows:
         point = _throughput_point(row, 0)
         bars.append(Bar(_note_if_not_ranked(row, row_name(row)), point.y, point.low, point.high))
-    sentences = [f"{bar.name}: {_format_four_digits(bar.value)}" for bar in bars[:MOST_NAMED]]
+    sentences = [
+        f"{bar.name}: {tables.format_with_interval(row.images_per_second)}"
+        for bar, row in zip(bars[:MOST_NAMED], rows, strict=False)
+    ]
     return Figure(
         title=title,
-        description=f"Images per second. {'; '.join(sentences)}.",
+        description=(
+            "Images per second. The ends of a line are those of the 95 % confidence interval, or "
+            f"of the range of two to four launches. {'; '.join(sentences)}."
+        ),
         y="images/s",
         headers=("configuration", "images/s", "95 % interval"),
         data=tuple((bar.name, _format_four_digits(bar.value), _interval_text(bar)) for bar in bars),
