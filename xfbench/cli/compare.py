@@ -101,8 +101,7 @@ def compare(
         comparisons, gaps = result.comparisons, result.gaps
         _require_comparisons(result)
         if markdown:
-            goal = ", ".join(filter(None, (fail_on, must_find and f"must find {must_find}")))
-            _print_markdown_summary(result, goal, limit)
+            _print_markdown_summary(result, fail_on or "", limit)
         else:
             _print_comparison(result, as_json)
     if limit:
@@ -168,10 +167,10 @@ def _list_notes(result: SideComparison) -> Iterator[str]:
         )
 
 
-def _print_markdown_summary(result: SideComparison, goal: str, limit: FailLimit | None) -> None:
+def _print_markdown_summary(result: SideComparison, fail_on: str, limit: FailLimit | None) -> None:
     """Print the number of verdicts, the versions, the table, and what could not be compared.
 
-    The heading says whether all cells pass `goal`, which is `limit` in words. The last list
+    The heading says whether all cells pass `limit`, whose text is `fail_on`. The last list
     says why one does not.
     """
     from collections import Counter
@@ -183,6 +182,7 @@ def _print_markdown_summary(result: SideComparison, goal: str, limit: FailLimit 
     escape_field = formats.FORMATS["markdown"].escape_field
     outcome, heading, lines = "", "Not compared:", result.gaps
     if limit:
+        goal = f"{fail_on}, must find {limit.must_find:.1%}" if limit.must_find else fail_on
         heading, lines = "Why:", limit.list_problems(result.comparisons, result.gaps)
         outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(goal)}): "
     print(f"**Training speed: {outcome}{counts}**\n")
