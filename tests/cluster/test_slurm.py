@@ -93,6 +93,15 @@ def test_a_job_of_two_nodes_becomes_a_record(cluster, command_words, tmp_path):
     assert not cluster.jobs() and not list_workers(tmp_path)
 
 
+def test_jobs_of_one_run_follow_each_other(cluster, command_words):
+    """Otherwise they would disturb each other."""
+    words = command_words(SLOW, options="--ranks 1,2 --ranks-per-node 1 --steps 40")
+    assert cluster.run(*words, "--no-wait").returncode == 0
+    first, second = sorted(cluster.jobs(), key=int)
+    described = cluster.run("scontrol", "show", "job", second).stdout
+    assert f"Dependency=afterany:{first}" in described
+
+
 @pytest.mark.deep
 def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, command_words, tmp_path):
     words = command_words(
