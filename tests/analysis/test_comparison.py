@@ -581,3 +581,11 @@ def test_a_change_that_must_be_found_is_larger_than_the_limit():
 def test_a_slower_cell_is_listed_once():
     row = build_comparison(0.5, 0.9, visible=0.3)
     assert FailLimit.parse("slower:5%", 0.1).list_problems([row], []) == ["a is slower"]
+
+
+def test_a_side_of_launches_with_a_profile_is_named_so(fill_folder):
+    results = fill_folder(threads=1, profile=True)
+    fill_folder(threads=2)
+    sides = Side.parse("threads=1,profile=true", results), Side.parse("threads=2", results)
+    [pair] = compare(*sides)
+    assert pair.a.endswith("1 thread · profile True")

@@ -310,3 +310,9 @@ def test_closed_standard_error_does_not_spoil_the_document(tmp_path):
         check=True,
     )
     assert json.loads(completed.stdout)["summary"] == {"ok": 1}
+
+
+def test_verify_refuses_a_folder_without_results_at_once(run_inline, tmp_path):
+    (tmp_path / "typo").mkdir()
+    outcome = run_inline(*"verify --workload lenet --dry-run --results typo".split())
+    assert outcome.returncode == 2 and "typo has no results" in outcome.stderr

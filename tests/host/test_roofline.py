@@ -220,3 +220,19 @@ def test_peaks_of_disturbed_tries_are_kept_for_ten_minutes(cell, sessions, tmp_p
         written_s = file.stat().st_mtime - seconds
         os.utime(file, (written_s, written_s))
         assert (roofline._read_cached_peaks(file) is None) == is_too_old
+
+
+@pytest.mark.parametrize(("tries", "measurements"), [([9.0, 4.0], 2), ([9.0, 8.0], 1)])
+def test_disturbed_tries_are_measured_once_more(cell, monkeypatch, tmp_path, tries, measurements):
+    measured = []
+
+    def measure(threads):
+        measured.append(threads)
+        best = {"float32": 9.0, "float64": 9.0, "bandwidth": 1.0}
+        roofline._PEAKS[threads] = {**best, "float32_tries": tries, "float64_tries": [9.0]}
+
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
+    monkeypatch.setattr(roofline, "_PEAKS", {})
+    monkeypatch.setattr(roofline, "measure_again_and_keep_best_peaks", measure)
+    roofline.find_or_measure_limit(cell(threads=1).request(1), ())
+    assert measured == [1] * measurements

@@ -55,8 +55,7 @@ _DEPENDENT_FIELDS = {
     "results": ("machine",),
 }
 _LENGTH_FIELDS = ("steps", "epochs", "warmup", "window", "min_seconds", "min_warmup_seconds")
-# Fields that may always differ.
-# A profile comes after the timed steps, so that it changes no speed.
+# Fields that may always differ. A profile comes after the timed steps, so it changes no speed.
 _IGNORED_FIELDS = (*_LENGTH_FIELDS, "seed", "site", "profile")
 _UNNAMED_FIELDS = ("environment", "workload", "revision", *_IGNORED_FIELDS)
 _SEPARATELY_NAMED_FIELDS = ("workload", "framework", "kernel", "revision")
@@ -72,6 +71,7 @@ _VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "global_batch_size": "batch {}".format,
     "batch_size_per_rank": "batch {} per rank".format,
     "memory_limit": "memory limit {} bytes".format,
+    "profile": "profile {}".format,
     "data_set": "data set {0.format} {0.digest:.15}".format,
     "input": "{} reader".format,
     "page_cache": "page cache {}".format,
@@ -369,15 +369,15 @@ def _compute_mean_of_independent_ratios(
     """
     # The mean is one figure: its parts need no correction for many comparisons.
     all_ratios = [each.ratio for each in pairwise.compare_all(compared, interval_count=1)]
-    known = [
+    with_interval = [
         (pair, ratio)
         for pair, ratio in zip(compared, all_ratios, strict=True)
         if ratio.low is not None
     ]
-    uses = Counter(id(launches) for pair, _ in known for launches in pair)
-    if len(known) < 2 or max(uses.values()) > 1:
+    uses = Counter(id(launches) for pair, _ in with_interval for launches in pair)
+    if len(with_interval) < 2 or max(uses.values()) > 1:
         return None
-    return means.geometric_mean([ratio for _, ratio in known])
+    return means.geometric_mean([ratio for _, ratio in with_interval])
 
 
 def _build_comparison(
@@ -401,13 +401,13 @@ def _find_uncompared_kernels(pairs: Sequence[tuple[_Cell, _Cell]]) -> dict[str, 
             for request in requests:
                 key = (request.framework, request.device)
                 compared.setdefault(key, set()).add(request.kernel)
-    others: dict[str, dict[str, None]] = {}
+    uncompared: dict[str, dict[str, None]] = {}
     for (framework, device), kernels in compared.items():
         if framework in adapter.list_names():
             on_device = adapter.load(framework).kernels_on(device)
             missing = dict.fromkeys(kernel for kernel in on_device if kernel not in kernels)
-            others.setdefault(framework, {}).update(missing)
-    return {framework: [*kernels] for framework, kernels in others.items() if kernels}
+            uncompared.setdefault(framework, {}).update(missing)
+    return {framework: [*kernels] for framework, kernels in uncompared.items() if kernels}
 
 
 def _describe_software(record: Record) -> str:

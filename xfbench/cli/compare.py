@@ -170,8 +170,8 @@ def _list_notes(result: SideComparison) -> Iterator[str]:
 def _print_markdown_summary(result: SideComparison, fail_on: str, limit: FailLimit | None) -> None:
     """Print the number of verdicts, the versions, the table, and what could not be compared.
 
-    The heading says whether all cells pass `limit`, whose text is `fail_on`. The last list
-    says why one does not.
+    The heading says whether all cells pass `limit`, whose text is `fail_on`. The last list says why
+    one does not.
     """
     from collections import Counter
 

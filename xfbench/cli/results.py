@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 1000  # messages about damaged records
 _REFERENCE_FORMATS = ("reframe", "pytest-benchmark")
 _SYSTEM = "workstation:default"
+_NO_PUBLISHED = (
+    "no published value meets these conditions: the key of a source is citation.key, such as "
+    "citation.key=Z17"
+)
 app = typer.Typer(no_args_is_help=True, help="Find, check and exchange records.")
 
 
@@ -136,12 +140,6 @@ def _as_condition_on_published_values(condition: Condition) -> Condition:
     if prefix != "request" or name not in About.model_fields:
         return condition
     return replace(condition, field=f"figure.about.{name}")
-
-
-_NO_PUBLISHED = (
-    "no published value meets these conditions: the key of a source is citation.key, such as "
-    "citation.key=Z17"
-)
 
 
 @app.command()

@@ -105,8 +105,8 @@ def verify(
     steps. The tolerance of a number is ten times its change by rounding errors. On several ranks,
     the weights after 1, 3 and 10 steps must equal those of one process.
 
-    A configuration that passes gets a certificate, also for its earlier launches. Leaderboards rank
-    no others. `xfbench run` verifies automatically.
+    A configuration that passes gets a certificate, which also covers earlier launches. Leaderboards
+    rank only what has a certificate. `xfbench run` verifies automatically.
 
     \b
         xfbench verify

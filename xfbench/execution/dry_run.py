@@ -55,15 +55,15 @@ def list_starts_in_jobs(plan: Plan) -> list[str]:
 
 def _drop_variables(words: Sequence[str]) -> list[str]:
     """Return the words of a command without `env` and its arguments."""
-    kept, rest = [], [*words]
+    remaining, rest = [], [*words]
     while rest:
         word = rest.pop(0)
         if word != "env":
-            kept.append(word)
+            remaining.append(word)
             continue
         while rest and (rest[0].startswith("-") or "=" in rest[0]):
             del rest[: 2 if rest[0] == "-u" else 1]
-    return kept
+    return remaining
 
 
 def _build_shell_lines(request: Request, plan: Plan) -> list[str]:

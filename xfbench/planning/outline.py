@@ -126,11 +126,17 @@ def _warn_of_sessions(done: Sequence[Record], cells: Collection[Cell]) -> Iterat
     for record in done:
         if record.request and record.status == "ok":
             sessions[record.request.cell()].add(record.request.session)
-    if any(len(sessions[cell]) == 1 for cell in {*cells} & sessions.keys()):
+    # A job that is in the queue already belongs to the session of its earlier launches.
+    launched_here = {cell for cell in cells if not _is_submitted(cell)}
+    if any(len(sessions[cell]) == 1 for cell in launched_here & sessions.keys()):
         yield (
             "the new launches are a second session of the same cells: with two sessions, tables "
             "say indicative at best (docs/method.md, Several sessions)"
         )
+
+
+def _is_submitted(cell: Cell) -> bool:
+    return cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
 
 
 def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
@@ -138,9 +144,8 @@ def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
     queue = plan.submission.partition or None
     for cell in cells:
         site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
-        is_submitted = cell.launcher == "slurm" and not os.environ.get("SLURM_JOB_ID")
         if cell.device != "cpu":
-            if is_submitted and not any("gpu" in text for text in site.script_options):
+            if _is_submitted(cell) and not any("gpu" in text for text in site.script_options):
                 yield (
                     "the jobs ask for no GPU: add for example script_options = "
                     '["--gres=gpu:1"] to the site configuration'
@@ -153,7 +158,7 @@ def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
             yield f"{needed} threads on {cores} cores: oversubscribed"
         elif warning := pinning.crowding_warning(cell):
             yield warning
-        if is_submitted and not has_cores and plan.has_guessed_threads:
+        if _is_submitted(cell) and not has_cores and plan.has_guessed_threads:
             yield (
                 f"{pluralize(cell.threads, 'thread')} may be wrong, because this host has {cores} "
                 "cores: set `cores` in the site configuration to those of a compute node"

@@ -211,6 +211,15 @@ def test_a_difference_that_profilers_change_by_half_is_not_divided(
     assert (comparison.matched_total.fields[5] == "–") == bool(notes)
 
 
+def test_a_difference_of_rows_without_timed_steps_is_not_divided(profiled):
+    launches = [profiled({}, framework="torch"), profiled({"step": 0.2}, framework="caffe")]
+    comparison = build_comparison(launches)
+    rows = tuple(replace(row, images_per_second=0.0) for row in comparison.rows)
+    untimed = replace(comparison, rows=rows)
+    assert untimed.notes == {"untimed"} and untimed.verdict.startswith("A step takes – µs")
+    assert {fields[4] for fields in fields_by_layer(untimed).values()} == {"–"}
+
+
 def test_the_first_pair_is_one_whose_difference_is_divided(profiled):
     launches = [
         profiled({}, framework="torch", step_s=0.08),

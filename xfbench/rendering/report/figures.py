@@ -393,8 +393,10 @@ def _build_share_of_limit_figure(
     bars, data = [], []
     for row in rows:
         limits = filter(None, (records_by_id[record_id].limit for record_id in row.records))
-        known = ((limit, peak) for limit in limits if (peak := usual_matrix_product(limit)))
-        limit, peak = next(known, (None, None))
+        limits_and_peaks = (
+            (limit, peak) for limit in limits if (peak := usual_matrix_product(limit))
+        )
+        limit, peak = next(limits_and_peaks, (None, None))
         share = row.peak_share
         if share is None or limit is None or peak is None:
             continue

@@ -430,13 +430,14 @@ def _find_obstacle(a: ProfiledRow, b: ProfiledRow) -> str | None:
 
     - "equal": the profiled steps are about equally long.
     - "opposite": without a profiler, the other row is faster.
-    - "profilers": the profilers change the difference too much, or the timed steps are unknown.
+    - "untimed": the duration of a step without a profiler is unknown.
+    - "profilers": the profilers change the difference too much.
     """
     profiled, timed = b.step - a.step, b.timed_step - a.timed_step
     if abs(profiled) < LEAST_DIFFERENCE * max(a.step, b.step):
         return "equal"
     if not (a.timed_step and b.timed_step):
-        return "profilers"
+        return "untimed"
     if profiled * timed < 0:
         return "opposite"
     return "profilers" if abs(profiled - timed) > MOST_CHANGE * abs(timed) else None

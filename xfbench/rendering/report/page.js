@@ -146,7 +146,7 @@ addEventListener("DOMContentLoaded", () => {
       const profiled = b.step - a.step;
       const timed = timedStep(b) - timedStep(a);
       if (Math.abs(profiled) < data.least * Math.max(a.step, b.step)) return "equal";
-      if (!a.speed || !b.speed) return "profilers";
+      if (!a.speed || !b.speed) return "untimed";
       if (profiled * timed < 0) return "opposite";
       return Math.abs(profiled - timed) > data.most * Math.abs(timed) ? "profilers" : "";
     }
