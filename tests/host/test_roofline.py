@@ -3,6 +3,7 @@
 import json
 import os
 
+import numpy as np
 import pytest
 
 from xfbench.host import roofline
@@ -47,6 +48,22 @@ def test_measured_peaks_are_plausible_for_a_processor(peaks):
     assert 1e8 < peaks["float32"] < 64 * 6e9
     assert 1e8 < peaks["float64"] < 32 * 6e9
     assert 1e8 < peaks["bandwidth"] < 400e9
+
+
+@pytest.mark.parametrize(
+    ("cpu_s", "undisturbed_s"),
+    [
+        (0.5, 0.25),  # two threads had the cores for a quarter of the second each
+        (3.0, 1.0),  # threads that wait for each other
+        (0.0, 1.0),  # less than a tick
+    ],
+)
+def test_other_work_on_the_cores_does_not_lower_the_limit(monkeypatch, cpu_s, undisturbed_s):
+    monkeypatch.setattr(roofline, "perf_counter", iter([0.0, 0.0, 1.0, 1.0]).__next__)
+    monkeypatch.setattr(roofline, "process_time", iter([0.0, cpu_s]).__next__)
+    [product] = roofline._measure_products(np.dtype("float32"), 2, 0.5, 10)
+    assert product.flops == 2 * 10**3
+    assert product.undisturbed_flops == 2 * 10**3 / undisturbed_s
 
 
 def test_blas_kernels_are_tried_only_with_their_instructions():

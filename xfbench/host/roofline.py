@@ -4,7 +4,9 @@ The peaks are the speed of a matrix product and the bandwidth of a pass over mem
 them with as many threads as a launch has, in several tries. A try is a separate process on the same
 cores, like a launch.
 
-- The best product of all tries is the limit: a faster launch is invalid.
+- The best product of all tries is the limit: a faster launch is invalid. It counts the CPU time
+  of the threads where that is less than the elapsed time, so that other work on these cores does
+  not lower the limit.
 - The median product of each try is what a usual product reaches. The share of the peak that a table
   shows divides usual launches by these: the best product of all would be compared with its like.
 
@@ -30,8 +32,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter, time
-from typing import Any
+from time import perf_counter, process_time, time
+from typing import Any, NamedTuple
 
 import numpy as np
 import threadpoolctl
@@ -261,33 +263,58 @@ def measure_peaks(
 
     `sizes`: numbers of rows and columns of the matrices. Return:
 
-    - For each precision, the FLOP/s of the best matrix product, such as "float32", and of the
-      median product of the fastest size, such as "float32_median".
+    - For each precision, the undisturbed FLOP/s of the best matrix product, such as "float32", and
+      the FLOP/s of the median product of the fastest size, such as "float32_median".
     - "size": the fastest size in float32.
     - "bandwidth": the bandwidth in B/s.
     """
     peaks: dict[str, float] = {}
     with threadpoolctl.threadpool_limits(threads):
         for name in _MEASURED_PRECISIONS:
-            rates = {size: _measure_products(np.dtype(name), seconds, size) for size in sizes}
-            medians = {size: stdlib_statistics.median(rates[size]) for size in sizes}
+            products = {
+                size: _measure_products(np.dtype(name), threads, seconds, size) for size in sizes
+            }
+            medians = {
+                size: stdlib_statistics.median(product.flops for product in products[size])
+                for size in sizes
+            }
             fastest_size = max(medians, key=lambda size: medians[size])
-            peaks[name] = max(map(max, rates.values()))
+            peaks[name] = max(
+                product.undisturbed_flops for product in itertools.chain(*products.values())
+            )
             peaks[f"{name}_median"] = medians[fastest_size]
             peaks.setdefault("size", fastest_size)
     return {**peaks, "bandwidth": _measure_bandwidth(threads, seconds)}
 
 
-def _measure_products(dtype: np.dtype, seconds: float, size: int) -> list[float]:
-    """Return the FLOP/s of each of several matrix products, of one or more."""
+class _Product(NamedTuple):
+    """The FLOP/s of one matrix product.
+
+    - `flops`: operations per elapsed second.
+    - `undisturbed_flops`: operations per second of CPU time of each thread, or `flops` if that is
+      more. Time in which other work had the cores is not counted.
+    """
+
+    flops: float
+    undisturbed_flops: float
+
+
+def _measure_products(dtype: np.dtype, threads: int, seconds: float, size: int) -> list[_Product]:
+    """Measure matrix products of `size` rows and columns for `seconds`, one or more."""
     a, b = np.ones((size, size), dtype), np.ones((size, size), dtype)
     out = np.empty_like(a)
-    rates: list[float] = []
+    products: list[_Product] = []
     end = perf_counter() + seconds
-    while (start := perf_counter()) < end or not rates:
+    while (start := perf_counter()) < end or not products:
+        cpu_start_s = process_time()
         np.matmul(a, b, out=out)
-        rates.append(2 * size**3 / (perf_counter() - start))
-    return rates
+        cpu_s = (process_time() - cpu_start_s) / threads
+        elapsed_s = perf_counter() - start
+        operations = 2 * size**3
+        # The system counts CPU time in ticks where it has no precise clock: then it may be 0.
+        undisturbed_s = min(elapsed_s, cpu_s) if cpu_s > 0 else elapsed_s
+        products.append(_Product(operations / elapsed_s, operations / undisturbed_s))
+    return products
 
 
 def _measure_bandwidth(threads: int, seconds: float) -> float:

@@ -141,7 +141,8 @@ class Limit(DocumentPart):
     """The peak performance of the hardware that a launch used: its cores or its accelerator.
 
     `matrix_product` is in floating-point operations per second, with the launch's precision and
-    number of threads; it is the best of several tries. Faster launches are invalid.
+    number of threads; it is the best of several tries, by CPU time where other work delayed it.
+    Faster launches are invalid.
     `matrix_product_tries` has the median product of each try, in a process of its own; empty: a
     published peak, or a record of an earlier version.
     `memory_bandwidth` is in bytes per second, read and written.
