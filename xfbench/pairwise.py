@@ -26,6 +26,7 @@ import numpy as np
 from scipy import special
 
 from xfbench import block_model
+from xfbench.base.wording import pluralize
 from xfbench.statistics import (
     CONFIDENCE,
     MIN_SESSIONS,
@@ -75,6 +76,13 @@ class Comparison:
         if self.ratio.high is not None and self.ratio.high < 1:
             return "slower"
         return "not_distinguishable"
+
+    def describe_count(self, count: int | None = None) -> str:
+        """Return a count of what was compared, by default of this comparison: "3 pairs"."""
+        count = self.ratio.launches if count is None else count
+        if self.is_over_sessions:
+            return pluralize(count, "session")
+        return pluralize(count, "pair" if self.paired else "launch")
 
 
 @dataclass(frozen=True)

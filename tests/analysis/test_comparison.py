@@ -348,6 +348,20 @@ def test_a_check_fails_if_it_would_not_find_the_change_that_it_must_find():
     assert "only a slowdown of 13.6% would probably be found, not of 13.0%" in problem
 
 
+@pytest.mark.parametrize(
+    ("limit", "must_find", "advice"),
+    [
+        # Of 1 - 0.9 / 1.1 = 18.2 %, and of half that logarithm: 4 times as many pairs.
+        ("slower:10%", 1 - 0.9 / 1.1**0.5, "about 20 pairs"),
+        ("faster:10%", 1.1 * 1.1**0.5 - 1, "about 20 pairs"),
+    ],
+)
+def test_a_check_says_how_many_launches_would_find_the_change(limit, must_find, advice):
+    row = build_comparison(0.97, 1.03, visible=0.1)
+    [problem] = FailLimit.parse(limit, must_find).list_problems([row], [])
+    assert problem.endswith(f"use a quieter machine, or {advice}")
+
+
 def test_table_says_how_many_intervals_hold_together_and_what_was_counted():
     def build_row(name, **fields):
         figures = Comparison(Interval(1.2, 1.1, 1.3, 3), 0.01, 0.1, True, **fields)

@@ -563,7 +563,8 @@ class FailLimit:
         unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
         blind = [
             f"{row.a}: only a {self.change_word} of {change:.1%} would probably be found, not of "
-            f"{self.must_find:.1%}: use more launches, or a quieter machine"
+            f"{self.must_find:.1%}: use a quieter machine, or about "
+            f"{row.figures.describe_count(self._count_to_find(row, self.must_find))}"
             for row in comparisons
             if self.must_find
             and not self.is_exceeded(row)
@@ -588,6 +589,22 @@ class FailLimit:
         if self.verdict == "faster":
             return (1 + self.min_change) * (1 + visible) - 1
         return 1 - (1 - self.min_change) / (1 + visible)
+
+    def _count_to_find(self, comparison: CellComparison, change: float) -> int:
+        """Return about how many launches (pairs, sessions) of each side show `change`.
+
+        The width of an interval is taken to fall with the square root of their number.
+        `detectable_change` of `comparison` is not None.
+        """
+        visible = comparison.figures.smallest_visible_difference
+        assert visible is not None
+        limit, true_ratio = (
+            (1 + self.min_change, 1 + change)
+            if self.verdict == "faster"
+            else (1 - self.min_change, 1 - change)
+        )
+        times_as_narrow = math.log1p(visible) / abs(math.log(true_ratio / limit))
+        return math.ceil(comparison.figures.ratio.launches * times_as_narrow**2)
 
 
 def _parse_change(text: str) -> float | None:

@@ -408,13 +408,9 @@ def comparison_table(
         interval = "–" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
         verdict = (comparison.verdict or f"no verdict: {comparison.reason}").replace("_", " ")
         visible = "–" if smallest_difference is None else f"{1 + smallest_difference:.3f}"
-        launches = str(ratio.launches)
-        if comparison.figures.is_over_sessions:
-            launches = pluralize(ratio.launches, "session")
-        elif comparison.figures.paired:
-            launches = pluralize(ratio.launches, "pair")
+        count = comparison.figures.describe_count()
         names = _split_names(comparison.a, comparison.b)
-        lines.append([*names, f"{ratio.value:.3f}", interval, launches, visible, verdict])
+        lines.append([*names, f"{ratio.value:.3f}", interval, count, visible, verdict])
     joint = sum(each.reason is None and each.figures.ratio.low is not None for each in compared)
     confidence = confidence or (f"95 % (joint for {joint})" if joint > 1 else "95 %")
     headers = ["both", "A", "B", "A/B", confidence, "launches", "detectable", "A is"]
