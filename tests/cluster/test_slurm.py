@@ -121,6 +121,18 @@ def test_resubmission_adds_no_job_and_resume_collects_the_record(cluster, comman
 
 
 @pytest.mark.deep
+def test_resume_follows_a_job_that_repeats_finished_launches(cluster, command_words):
+    words = command_words(SLOW, options="--ranks 2 --nodes 2 --steps 40")
+    [first] = read_records(cluster.run(*words))
+    assert cluster.run(*words, "--no-wait").returncode == 0
+    completed = cluster.run(*words, "--resume")
+    [record] = read_records(completed)
+    assert record["status"] == "ok", record["reason"]
+    assert record["id"] != first["id"]
+    assert "is in the queue: following it" in completed.stderr
+
+
+@pytest.mark.deep
 def test_resume_submits_no_job_for_cells_that_reached_their_precision(cluster, command_words):
     words = command_words(options="--steps 3 --until-precision 99%")
     words = [*words[: words.index("--launches")], *words[words.index("--launches") + 2 :]]

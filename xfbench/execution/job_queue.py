@@ -43,6 +43,7 @@ _LOOK_SECONDS = 2.0
 _SILENCE_SECONDS = {"RUNNING": 10.0, "COMPLETING": 60.0}
 _LAG = 15  # polls after a job has ended, because a file system may show records late
 _BEFORE = "before"
+_PLAN = "job.json"
 _FORGOTTEN = 5  # consecutive polls at which Slurm does not know the job
 
 
@@ -151,7 +152,9 @@ def _submit_and_follow(
         plan = job_plan.without_recorded(records_to_skip)
         plan = stop_rule.leave_out_decided(plan, records_to_skip)
         if not plan.requests:
-            _say_if_in_queue(job, say)
+            if queued := _find_queued_job(job, store, say, wait=wait):
+                started_jobs.append(job)
+                submitted.append(queued)
             continue
         context = prepare(plan)
         for name, reason in context.unavailable.items():
@@ -190,11 +193,29 @@ def _find_previous_job(submitted: Sequence[Submitted]) -> str:
     return number
 
 
-def _say_if_in_queue(job: slurm.Job, say: Say) -> None:
-    """Say that a job, all of whose launches have records of earlier sessions, is in the queue."""
-    with contextlib.suppress(errors.XfbenchError):
-        if number := slurm.find_job_number(job.name):
-            say(f"job {number} ({job.name}) is in the queue, and adds its records when it has run")
+def _find_queued_job(job: slurm.Job, store: Store, say: Say, *, wait: bool) -> Submitted | None:
+    """Return a job in the queue, all of whose launches have records of earlier sessions.
+
+    Returns None if Slurm does not know such a job. `wait`: whether the caller will follow the job.
+    """
+    try:
+        number = slurm.find_job_number(job.name)
+        if not number:
+            return None
+        plan = Plan.model_validate_json((job.folder / _PLAN).read_bytes())
+        before = frozenset((job.folder / _BEFORE).read_text(encoding="utf-8").split())
+    except (errors.XfbenchError, OSError, ValueError) as error:
+        say(f"job {job.name} may be in the queue, but cannot be followed: {error}")
+        return None
+    if plan.resume:
+        finished = lookup.find_ok_or_invalid_records(plan.requests, store)
+        earlier = [record for record in finished if record.id in before]
+        plan = stop_rule.leave_out_decided(plan.without_recorded(earlier), earlier)
+    say(
+        f"job {number} ({job.name}) is in the queue"
+        + (": following it" if wait else ", and adds its records when it has run")
+    )
+    return Submitted(plan, job.folder, number, before)
 
 
 def _cancel_job(job: slurm.Job, say: Say) -> None:
@@ -229,7 +250,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     return slurm.Job(
         name=plan.job_name(),
         argv=(
-            *(sys.executable, "-P", "-m", "xfbench", "run", "--job", str(folder / "job.json")),
+            *(sys.executable, "-P", "-m", "xfbench", "run", "--job", str(folder / _PLAN)),
             *("--results", str(store.folder)),
         ),
         folder=folder,
@@ -261,7 +282,7 @@ def submit_or_find_job(
             say(f"job {number} ({job.name}) is in the queue already: following it")
         else:
             text = whole_plan.model_dump_json(indent=1)
-            atomic_files.write(job.folder / "job.json", text.encode())
+            atomic_files.write(job.folder / _PLAN, text.encode())
             atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
             atomic_files.write(
                 job.folder / _BEFORE, "\n".join(_list_existing_record_ids(plan, store)).encode()
