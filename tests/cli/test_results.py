@@ -7,6 +7,7 @@ import json
 import duckdb
 import pytest
 
+from xfbench.store import published
 from xfbench.store.results_folder import Store
 
 HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
@@ -47,6 +48,14 @@ def test_show_accepts_the_start_of_an_id(run_inline, make_results):
     assert record.id in text and "request.framework  reference" in text and "file  " in text
     unknown = run_inline("results", "show", "zz")
     assert unknown.returncode == 2 and len(unknown.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("folder", ["results", "none"])
+def test_show_finds_a_published_value(run_inline, make_results, folder):
+    make_results()
+    value = published.records()[0]
+    shown = run_inline("results", "show", value.id[7:19], "--results", folder)
+    assert value.citation.title[:40] in shown.stdout and shown.returncode == 0
 
 
 def test_packing_does_not_change_command_output(run_inline, make_results, record):

@@ -22,7 +22,8 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xfbench.store.results_folder import Store
+    from xfbench.model.record import Record
+    from xfbench.store.results_folder import Place, Store
     from xfbench.store.selection import Condition
 
 _MAX_SHOWN = 1000  # messages about damaged records
@@ -150,18 +151,24 @@ def show(
 ) -> None:
     """Show one record: the request, the observations and the run folder.
 
+    Published values that come with xfbench are found too (xfbench results list --published).
+
     \b
         xfbench results show 7f3a
         xfbench results show sha256:7f3a --json
     """
-    from xfbench.base import errors
+    from xfbench.base import errors, paths
     from xfbench.rendering import record_listing
-    from xfbench.store import index
+    from xfbench.store import index, published
 
-    store = _open_store(results)
     prefix = record.removeprefix("sha256:").lower()
-    with index.open_index(store, say) as record_index:
-        matches = list(record_index.select(id_prefix=prefix)) if prefix else []
+    values = [value for value in published.records() if prefix and value.id[7:].startswith(prefix)]
+    matches: list[tuple[Place | None, Record]] = [(None, value) for value in values]
+    # Published values need no results folder.
+    store = None if values and not paths.results(results).is_dir() else _open_store(results)
+    if store and prefix:
+        with index.open_index(store, say) as record_index:
+            matches += record_index.select(id_prefix=prefix)
     if not matches:
         raise errors.UsageError(f"no record id starts with {record!r}")
     if len(matches) > 1:
@@ -169,11 +176,13 @@ def show(
         raise errors.UsageError(
             f"{len(matches)} record ids start with {record!r}, such as {candidates}"
         )
-    [(location, matching_record)] = matches
+    [(place, matching_record)] = matches
     if as_json:
         print(json.dumps(matching_record.document()))
+    elif store and place:
+        print(record_listing.format_record(matching_record, place, store))
     else:
-        print(record_listing.format_record(matching_record, location, store))
+        print(record_listing.format_fields(matching_record))
 
 
 @app.command()

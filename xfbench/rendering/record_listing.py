@@ -91,17 +91,24 @@ def valid_images_per_second(record: Record) -> float | None:
     return launch_throughput(record) or None
 
 
-def format_record(record: Record, place: Place, store: Store) -> str:
+def format_fields(record: Record) -> str:
     """Return all fields of a record, one line per field with a value.
 
-    The last lines name the record's file (`place`) and its run folder in `store`. Long values and
-    lists are shortened.
+    Long values and lists are shortened.
     """
-    speed = valid_images_per_second(record)
-    lines = [
+    return "\n".join(
         f"{path}  {make_legible(value, _MAX_CHARACTERS)}"
         for path, value in _field_lines("", record.document())
-    ]
+    )
+
+
+def format_record(record: Record, place: Place, store: Store) -> str:
+    """Return all fields of a record as `format_fields` does, and where it is.
+
+    The last lines name the record's file (`place`) and its run folder in `store`.
+    """
+    speed = valid_images_per_second(record)
+    lines = [format_fields(record)]
     if speed is not None:
         lines.append(f"images per second  {speed:.5g} (by the median step)")
     position = f" at byte {place.offset}" if place.length is not None else ""
