@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.commands import read_records
 from tests.fake_framework import SLOW
 from tests.remaining_processes import list_ranks, list_workers, wait_for, wait_until_workers_end
+from xfbench.store.results_folder import Store
 
 pytestmark = pytest.mark.deep
 
@@ -245,3 +246,5 @@ def test_launches_that_a_lost_job_had_not_started_are_left_to_resume(
     own_cluster.run("scontrol", "update", "NodeName=node2", "State=RESUME")
     resumed = own_cluster.run(*words, "--resume")
     assert [record["status"] for record in read_records(resumed)] == ["ok"] * (remaining + 1)
+    stored = [record.status for record in Store(tmp_path / "my results").records()]
+    assert sorted(stored) == ["crashed", *["ok"] * 4]  # the job repeated no finished launch

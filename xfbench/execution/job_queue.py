@@ -202,9 +202,9 @@ def _find_queued_job(job: slurm.Job, store: Store, say: Say, *, wait: bool) -> S
         number = slurm.find_job_number(job.name)
         if not number:
             return None
-        plan = Plan.model_validate_json((job.folder / _PLAN).read_bytes())
+        plan = Plan.read(job.folder / _PLAN)
         before = frozenset((job.folder / _BEFORE).read_text(encoding="utf-8").split())
-    except (errors.XfbenchError, OSError, ValueError) as error:
+    except (errors.XfbenchError, OSError) as error:
         say(f"job {job.name} may be in the queue, but cannot be followed: {error}")
         return None
     if plan.resume:
@@ -281,8 +281,9 @@ def submit_or_find_job(
         if number:
             say(f"job {number} ({job.name}) is in the queue already: following it")
         else:
-            text = whole_plan.model_dump_json(indent=1)
-            atomic_files.write(job.folder / _PLAN, text.encode())
+            # Files of plans leave `resume` out, but the job must not repeat finished launches.
+            document = {**whole_plan.model_dump(mode="json"), "resume": whole_plan.resume}
+            atomic_files.write(job.folder / _PLAN, json.dumps(document, indent=1).encode())
             atomic_files.write(job.folder / "job.sh", slurm.job_script(job).encode())
             atomic_files.write(
                 job.folder / _BEFORE, "\n".join(_list_existing_record_ids(plan, store)).encode()
