@@ -6,6 +6,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -181,3 +182,56 @@ def test_a_launch_that_was_not_announced_is_counted(record):
     bar.launches_started([record().request], is_maximum=False)
     bar.launch_ended(record(threads=7))
     bar.closed()
+
+
+def read_until(user_end, *words):
+    """Return what the terminal received until one of `words`, or the end of the program."""
+    received = b""
+    while not any(word.encode() in received for word in words):
+        if not select.select([user_end], [], [], 120)[0]:
+            break
+        try:
+            received += os.read(user_end, 65536)
+        except OSError:  # the program has closed its end
+            break
+    return received.decode()
+
+
+@pytest.fixture
+def start_long_run(terminal, tmp_path):
+    """A function that starts a run of more than 30 minutes on the terminal."""
+    user_end, program_end = terminal
+    processes = []
+
+    def start(*options):
+        words = RUN[: RUN.index("--batch-size")]
+        process = subprocess.Popen(
+            [*words, "--no-verify", "--launches", "100", "--min-time", "60s", *options],
+            cwd=tmp_path,
+            env={**os.environ, "TERM": "xterm", "XFBENCH_RESULTS": str(tmp_path / "results")},
+            **dict.fromkeys(("stdin", "stdout", "stderr"), program_end),
+            start_new_session=True,
+        )
+        os.close(program_end)
+        processes.append(process)
+        return process, user_end
+
+    yield start
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+
+
+def test_a_long_plan_asks_before_it_starts(start_long_run, tmp_path):
+    process, user_end = start_long_run()
+    question = read_until(user_end, "Start? [Y/n]")
+    assert "100 launches, at least 110 min" in question and "Start?" in question
+    os.write(user_end, b"n\n")
+    assert process.wait(timeout=60) == 1
+    assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_a_long_plan_with_yes_starts(start_long_run):
+    _, user_end = start_long_run("--yes")
+    text = read_until(user_end, "Start?", HEADING)
+    assert "at least 110 min" in text and "Start?" not in text and HEADING in text

@@ -133,3 +133,15 @@ def test_render_only_site_is_not_started():
 def test_invalid_node_settings_are_refused(settings, words):
     with pytest.raises(UsageError, match=words):
         cells(**settings)
+
+
+def test_a_site_file_is_found_from_the_folder_of_a_job(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text('title = "mine"\n')
+    monkeypatch.chdir(tmp_path)
+    settings = {"framework": ["reference"], "workload": ["lenet"], "launches": 1}
+    [(cell, _)] = experiment.expand_matrices(
+        [experiment.build_matrix(**settings, site="./mine.toml")]
+    )
+    monkeypatch.chdir("/")
+    assert sites.load_site(cell.site).title == "mine"
+    assert sites.make_site_absolute("generic-slurm") == "generic-slurm"

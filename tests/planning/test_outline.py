@@ -77,10 +77,11 @@ def test_without_earlier_launches_the_least_duration_is_known(cell):
         protocols=(pair,),
         **{"pythons": {}, "verify": False, "strict": False, "time_limit": 60},
     )
-    described = build_outline(plan, {}.get, []).describe()
-    assert described.endswith(
-        "20 to 40 launches, at least 2 min of training, plus starts and verification"
+    built = build_outline(plan, {}.get, [])
+    assert built.describe().endswith(
+        "20 to 40 launches, at least 4 min with about 5 s for each start, plus verification"
     )
+    assert built.most_seconds == 40 * (5 + 1 + 5)  # decides whether to ask before the start
 
 
 def test_more_threads_than_cpus_of_a_shared_socket_are_a_warning(cell, monkeypatch):

@@ -150,15 +150,15 @@ def _build_outline(plan: Plan, store: Store) -> Outline:
 def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
     """Say what will be launched. On a terminal, ask if it may take more than _LONG_RUN_S.
 
-    Raises typer.Abort if the answer is no.
+    Raises typer.Exit with status 1 if the answer is no.
     """
     needs_answer = outline.most_seconds > _LONG_RUN_S and not confirmed and is_interactive()
     if needs_answer or not quiet:
         say(outline.describe())
         for warning in outline.warnings:
             say(f"warning: {warning}")
-    if needs_answer:
-        typer.confirm("Start?", default=True, abort=True, err=True)
+    if needs_answer and not typer.confirm("Start?", default=True, err=True):
+        raise typer.Exit(1)
 
 
 def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> None:

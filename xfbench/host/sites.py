@@ -161,6 +161,16 @@ def load_site(name_or_file: str | None) -> Site:
     return _read_site(file, ())
 
 
+def make_site_absolute(name_or_file: str | None) -> str | None:
+    """Return the name of a site, or the absolute path of its file.
+
+    A relative path would be another file in a batch job, which runs in another folder.
+    """
+    if name_or_file and name_or_file.endswith(".toml"):
+        return str(Path(name_or_file).absolute())
+    return name_or_file
+
+
 def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
     text, content = toml_files.read_text_and_content(file)
     base: dict[str, Any] = {}

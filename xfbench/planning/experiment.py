@@ -290,7 +290,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                     else _default_affinity(rank_layouts)
                 ),
                 launcher=m.launcher or _default_launcher(site),
-                site=m.site,
+                site=sites.make_site_absolute(m.site),
                 checkpoints=m.checkpoints,
                 profile=m.profile,
                 probe=probe,

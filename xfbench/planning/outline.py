@@ -14,7 +14,7 @@ from xfbench.model.plan import Plan
 from xfbench.model.record import Record, Status
 from xfbench.model.request import Cell, Request
 from xfbench.planning import pinning
-from xfbench.planning.durations import Estimate, estimate_duration
+from xfbench.planning.durations import START_SECONDS, Estimate, estimate_duration
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Outline:
 
     @property
     def most_seconds(self) -> float:
-        """The longest duration in seconds, without launches that have no estimate."""
-        return self.most.seconds
+        """The longest duration in seconds. Launches without an estimate count as their least."""
+        return self.most.seconds + self.most.unknown_seconds
 
     def describe(self) -> str:
         """Return the number of cells and launches and the expected time as one line."""
@@ -75,7 +75,8 @@ class Outline:
         if not self.most.known:
             minutes = round(self.least.unknown_seconds / 60)
             if minutes:
-                return f"at least {minutes} min of training, plus starts and verification"
+                starts = f"with about {START_SECONDS:g} s for each start"
+                return f"at least {minutes} min {starts}, plus verification"
             return "time unknown, because no earlier launches are like these"
         least, most = (max(1, round(each.seconds / 60)) for each in (self.least, self.most))
         text = f"about {least} min" if least == most else f"about {least} to {most} min"

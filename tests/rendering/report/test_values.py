@@ -219,6 +219,10 @@ def test_repeat_command_includes_non_default_settings(measured):
     )
     for part in ("--seed 3", "--precision float64", "--checkpoints 2", "--pinning cores"):
         assert part in words
+    words = repeat.repeat_command_display_parts(
+        [vary_record(measured[0], request={"site": "/shared/mine.toml"})]
+    )
+    assert "--site /shared/mine.toml" in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
     words = repeat.repeat_command_display_parts(
         [

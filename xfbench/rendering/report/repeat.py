@@ -18,7 +18,7 @@ from xfbench.model.strategy import format_options
 _REPETITION = ("launches", "until_precision", "until_ranked", "seed")
 _REPETITION_OPTIONS = ("--launches", "--until-precision", "--until-ranked")
 # A name or value that needs no quotes in any shell.
-_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.,:=+@%/-]{0,199}")
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9/.][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
 
 def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
