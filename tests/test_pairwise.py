@@ -154,6 +154,16 @@ def test_launches_are_paired_if_most_blocks_match(blocks, paired):
     assert compare(a, b).paired == paired
 
 
+def test_launches_without_a_partner_do_not_turn_drift_into_a_difference():
+    """The machine becomes slower in the blocks of B alone. Welch's test would call A faster."""
+    random = np.random.default_rng(11)
+    slower = {make_block(n): 80.0 * np.exp(random.normal(0, 0.01)) for n in range(5, 20)}
+    a, b = ({make_block(n): 100.0 * np.exp(random.normal(0, 0.01)) for n in range(5)} for _ in "ab")
+    assert compare(a, {**b, **slower}).verdict == "not_distinguishable"
+    logs = [np.log([*values]) for values in (a.values(), {**b, **slower}.values())]
+    assert stats.ttest_ind(*logs, equal_var=False).pvalue < 0.001
+
+
 def test_unpaired_cells_are_compared_by_welchs_test():
     random = np.random.default_rng(8)
     a, b = random.normal(5.0, 0.01, 3), random.normal(5.02, 0.05, 8)
