@@ -58,6 +58,25 @@ def test_meter_counts_only_while_it_runs(monkeypatch):
     assert meter.read() == (45, 5)
 
 
+def test_energy_of_an_extended_warmup_is_left_out(monkeypatch):
+    """Window 1 ends after the restart: 10 J and 1 s of it turn out to belong to the warm-up."""
+    joules = iter([0, 10, 10, 15, 15, 20, 20])
+    clock = iter([0, 1, 1, 1, 2, 2, 2, 3, 3])
+    monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (next(joules), None)})
+    meter = energy.EnergyMeter("cpu", 0, lambda: next(clock))
+    meter.mark(1)
+    meter.mark(2)
+    assert meter.read(1) == (10, 2)
+
+
+def test_energy_is_unknown_without_a_mark_after_the_warmup(monkeypatch):
+    clock = iter([0, 0.1, 0.1, 0.1])
+    monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (1, None)})
+    meter = energy.EnergyMeter("cpu", 0, lambda: next(clock))
+    meter.mark(1)  # too early: a reading takes time
+    assert meter.read(1) == (None, None)
+
+
 def test_meter_without_a_counter_has_no_energy(monkeypatch):
     monkeypatch.setattr(energy, "read_counters", lambda *_: {})
     meter = energy.EnergyMeter("cpu", 0, time.perf_counter)

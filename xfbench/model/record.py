@@ -107,8 +107,9 @@ class Measurement(DocumentPart):
     finite.
     `peak_rss_bytes` is the sum of the peak memory of all processes.
     `energy_joules` is the energy that the training devices used in the timed steps; null: unknown.
-    `energy_seconds` is the duration to which `energy_joules` belongs: that of the steps after the
-    requested warm-up; null: the whole training loop, in records of earlier versions.
+    `energy_seconds` is the duration to which `energy_joules` belongs: the timed steps,
+    without the first quarter of a second of them if the warm-up was extended; null: the whole
+    training loop, in records of earlier versions.
     """
 
     startup_seconds: float | None = None

@@ -10,6 +10,7 @@ from xfbench.worker import nvml
 # By name of the counter: its value, and the value at which it wraps to 0 (None: never), in joules.
 Reading = Dict[str, Tuple[float, Optional[float]]]
 
+_MARK_SECONDS = 0.25  # between readings, so that they take little time
 _POWERCAP = Path("/sys/class/powercap")
 
 
@@ -28,7 +29,9 @@ def read_counters(device: str, rank: int = 0) -> Reading:
 class EnergyMeter:
     """The energy used while the meter runs, and the duration of that time.
 
-    The meter runs from its start or `restart` on, except between `pause` and `resume`.
+    The meter runs from its start or `restart` on, except between `pause` and `resume`. Whether a
+    window belongs to the warm-up is known only later. Therefore `mark` notes the energy so far, and
+    `read` leaves out what was used before a mark.
     """
 
     def __init__(self, device: str, rank: int, clock: Callable[[], float]) -> None:
@@ -36,10 +39,11 @@ class EnergyMeter:
         self._device, self._rank, self._clock = device, rank, clock
         self.restart()
 
-    def restart(self) -> None:
-        """Start again from 0."""
+    def restart(self, windows: int = 0) -> None:
+        """Start again from 0, after this number of windows."""
         self._joules: float | None = 0.0
         self._seconds = 0.0
+        self._marks: list[tuple[int, float | None, float]] = [(windows, 0.0, 0.0)]
         self.resume()
 
     def pause(self) -> None:
@@ -52,11 +56,27 @@ class EnergyMeter:
         """Go on counting."""
         self._before, self._since = read_counters(self._device, self._rank), self._clock()
 
-    def read(self) -> tuple[float | None, float]:
-        """Return (joules, seconds) so far. The joules are None if they cannot be measured."""
+    def mark(self, windows: int) -> None:
+        """Note the energy after this number of windows, unless the last mark is too recent."""
+        counted = self._seconds + self._clock() - self._since
+        if self._before and counted - self._marks[-1][2] >= _MARK_SECONDS:
+            self.pause()
+            self.resume()
+            self._marks.append((windows, self._joules, self._seconds))
+
+    def read(self, first_window: int = 0) -> tuple[float | None, float | None]:
+        """Return (joules, seconds) of the windows from the first mark after the warm-up on.
+
+        The warm-up are the windows before number `first_window`. The joules are None if they cannot
+        be measured, and both are None if there is no such mark.
+        """
         self.pause()
         self.resume()
-        return self._joules, self._seconds
+        for windows, joules, seconds in self._marks:
+            if windows >= first_window:
+                known = self._joules is not None and joules is not None
+                return self._joules - joules if known else None, self._seconds - seconds
+        return None, None
 
 
 def joules_used(before: Reading, after: Reading) -> float | None:

@@ -119,7 +119,7 @@ def train_and_measure(
     # Read now, because the following measurements use threads and CPU time.
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
-    joules, energy_seconds = series.energy.read()
+    joules, energy_seconds = series.energy.read(warm)
     gpu = gpu and nvml.state_and_changes_since(gpu, group.rank)
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
@@ -198,7 +198,7 @@ class _WindowSeries:
         self.measure_latency()
         self.ticks = observe.thread_ticks()
         self.meter.restart()
-        self.energy.restart()
+        self.energy.restart(len(self.seconds))
         self.steps = sum(self.counts)
         self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
         self.descendants_seconds = observe.descendants_cpu_seconds()
@@ -289,6 +289,7 @@ class _WindowSeries:
         self.seconds.append((perf_counter() - start) / steps)
         self.input_seconds.append(waited)
         self.counts.append(steps)
+        self.energy.mark(len(self.seconds))
         if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
             self.run_untimed(self.measure_latency)
 
