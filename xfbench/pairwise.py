@@ -162,13 +162,16 @@ def compare_all(
     return [_build_comparison(difference, confidence_of_each) for difference in differences]
 
 
-def rank_cells(cells: Sequence[Launches]) -> Ranking:
-    """Return the ranks of cells. Cells that are not distinguishable share ranks."""
-    return rank_groups([[cell] for cell in cells])
+def rank_cells(cells: Sequence[Launches], confidence: float = CONFIDENCE) -> Ranking:
+    """Return the ranks of cells. Cells that are not distinguishable share ranks.
+
+    `confidence` holds for all ranks together.
+    """
+    return rank_groups([[cell] for cell in cells], confidence)
 
 
-def rank_groups(groups: Sequence[Sequence[Launches]]) -> Ranking:
-    """Return the ranks of groups of cells.
+def rank_groups(groups: Sequence[Sequence[Launches]], confidence: float = CONFIDENCE) -> Ranking:
+    """Return the ranks of groups of cells. `confidence` holds for all ranks together.
 
     The first cell of a group must be the group's fastest cell. Group A is faster than group B if
     the first cell of A is faster than every cell of B. All pairs of cells from different groups are
@@ -177,7 +180,9 @@ def rank_groups(groups: Sequence[Sequence[Launches]]) -> Ranking:
     """
     cells = [(n, index) for n, group in enumerate(groups) for index in range(len(group))]
     pairs = [(a, b) for a, b in itertools.combinations(cells, 2) if a[0] != b[0]]
-    comparisons = compare_all([(groups[a][i], groups[b][j]) for (a, i), (b, j) in pairs])
+    comparisons = compare_all(
+        [(groups[a][i], groups[b][j]) for (a, i), (b, j) in pairs], confidence=confidence
+    )
     beaten: dict[tuple[int, int], int] = defaultdict(int)
     relative: list[Interval | None] = [None] * len(groups)
     for (a, b), comparison in zip(pairs, comparisons, strict=True):

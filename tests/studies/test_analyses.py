@@ -10,6 +10,7 @@ from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells, render
+from xfbench.workloads import workloads
 
 
 def make_claims(**claim):
@@ -34,6 +35,22 @@ def test_indistinguishable_values_share_the_best_rank(make_study, make_launches,
     )
     assert "these launches do not show which value is best" in finding.sentence
     assert {value.note for value in finding.values} == {"rank 1–2"}
+
+
+@pytest.mark.parametrize(("networks", "is_known"), [(1, True), (8, False)])
+def test_the_best_of_many_groups_needs_more_evidence(
+    make_study, make_launches, make_finding, networks, is_known
+):
+    """A difference at p = 0.01 is no chance in one group, but may be one in eight."""
+    names = [*workloads()][:networks]
+    study = make_study({"name": "best_of", "over": "threads"}, {"workload": names})
+    records = []
+    for name in names:
+        records += make_launches(0.1, 0.1001, 0.0999, 0.1, 0.1, workload=name, threads=1)
+        step_times = (0.1002, 0.1002, 0.1002, 0.1001, 0.1003)
+        records += make_launches(*step_times, workload=name, threads=2)
+    finding = make_finding(study, records)
+    assert ("1 thread is best" in finding.sentence) == is_known, finding.sentence
 
 
 @pytest.mark.parametrize(

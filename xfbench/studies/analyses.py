@@ -117,13 +117,16 @@ def analyze_best_of(
 
     Only verified cells of the same comparison group are compared (see `cells.comparison_groups`).
     If the launches do not show which of several values is best, all of these values count as
-    possibly best.
+    possibly best. The ranks of all groups hold together with 95 %.
     """
     quantity = find_quantity(analysis)
+    groups = of_cells.comparison_groups(cells, analysis.over)
+    compared_count = sum(len(group) > 1 for group in groups)
+    confidence = 1 - (1 - statistics.CONFIDENCE) / max(1, compared_count)
     values: list[Value] = []
     outcomes: list[tuple[list[MeasuredCell], list[MeasuredCell]]] = []
     tried_values: Counter[str] = Counter()
-    for group in of_cells.comparison_groups(cells, analysis.over):
+    for group in groups:
         launches_of_cell = {
             id(cell): counted_values_by_block(quantity, cell.records) for cell in group
         }
@@ -131,7 +134,9 @@ def analyze_best_of(
         reasons = of_cells.unverified_reasons_by_id(measured, certificates)
         verified = [cell for cell in measured if id(cell) not in reasons]
         scores = [_score_launches(launches_of_cell[id(cell)], quantity) for cell in verified]
-        ranks = dict(zip(map(id, verified), pairwise.rank_cells(scores).ranks, strict=True))
+        ranks = dict(
+            zip(map(id, verified), pairwise.rank_cells(scores, confidence).ranks, strict=True)
+        )
         possible_best = [cell for cell in verified if ranks[id(cell)][0] == 1]
         if len({str(cell.setting(analysis.over)) for cell in verified}) > 1:
             outcomes.append((verified, possible_best))
@@ -315,7 +320,7 @@ def analyze_ratio(
         )
         if len(compared) == 1:
             sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
-    finding = _build_finding_and_judge_bounds(analysis, sentence, "times", values)
+    finding = _build_finding_and_judge_bounds(analysis, sentence, "times", values, are_joint=True)
     if analysis.over != "framework":
         return finding
     word = "best" if analysis.against == "best" else "baseline"
@@ -525,10 +530,15 @@ def _build_finding_and_judge_bounds(
     unit: str,
     values: Sequence[Value],
     best_verdicts: Sequence[JudgedClaim] = (),
+    *,
+    are_joint: bool = False,
 ) -> Finding:
     over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
     bound_verdicts = judge_claims_with_bounds(
-        analysis.claim, values, lambda interval: format_value_with_bounds(interval, unit)
+        analysis.claim,
+        values,
+        lambda interval: format_value_with_bounds(interval, unit),
+        are_joint=are_joint,
     )
     return Finding(
         title=analysis.title or analysis.name,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scipy import special
+
 from xfbench.planning.study_form import Claim, Scalar
 from xfbench.statistics import Interval
 
@@ -108,13 +110,24 @@ class Finding:
 
 
 def judge_claims_with_bounds(
-    claims: Sequence[Claim], values: Sequence[Value], to_text: Callable[[Interval], str]
+    claims: Sequence[Claim],
+    values: Sequence[Value],
+    to_text: Callable[[Interval], str],
+    *,
+    are_joint: bool = False,
 ) -> tuple[JudgedClaim, ...]:
     """Return the verdict on each claim that states bounds (`low`, `high`).
 
-    Claims that state the best value (`best`) are left out. `to_text` writes an interval in words.
+    Claims that state the best value (`best`) are left out.
+
+    - `to_text`: writes an interval in words.
+    - `are_joint`: whether the intervals of `values` hold all together. If each holds by itself, the
+      intervals of a claim are widened before one contradicts it. Otherwise one of many would do so
+      by chance.
     """
-    return tuple(_judge_bounds(claim, values, to_text) for claim in claims if claim.best is None)
+    return tuple(
+        _judge_bounds(claim, values, to_text, are_joint) for claim in claims if claim.best is None
+    )
 
 
 def verdict_if_all_must_agree(agreements: Sequence[Agreement]) -> Verdict:
@@ -132,7 +145,7 @@ def verdict_if_all_must_agree(agreements: Sequence[Agreement]) -> Verdict:
 
 
 def _judge_bounds(
-    claim: Claim, values: Sequence[Value], to_text: Callable[[Interval], str]
+    claim: Claim, values: Sequence[Value], to_text: Callable[[Interval], str], are_joint: bool
 ) -> JudgedClaim:
     matching = [value for value in values if value.matches(claim.where)]
     measured = [(value, value.interval) for value in matching if value.interval]
@@ -141,7 +154,8 @@ def _judge_bounds(
         if matching and matching[0].reason:
             reason = matching[0].reason
         return JudgedClaim(claim.source, claim.text, "cannot be told", reason)
-    agreements = [_agreement(interval, claim) for _, interval in measured]
+    family = 1 if are_joint else len(measured)
+    agreements = [_agreement(interval, claim, family) for _, interval in measured]
     order: list[Agreement] = ["no", "unknown", "yes"]
     _, (value, interval) = min(
         zip(agreements, measured, strict=True), key=lambda pair: order.index(pair[0])
@@ -167,11 +181,12 @@ def tally_text(agreements: Sequence[Agreement]) -> str:
     return ", ".join(f"{count} of {len(agreements)} {word}" for count, word in counts if count)
 
 
-def _agreement(interval: Interval, claim: Claim) -> Agreement:
+def _agreement(interval: Interval, claim: Claim, family: int) -> Agreement:
     """Return whether the interval agrees with the bounds of the claim.
 
     - "yes": the interval lies between the bounds.
-    - "no": the interval lies outside the bounds.
+    - "no": the interval lies outside the bounds, also if it is widened so that `family` intervals
+      hold together.
     - "unknown": the interval crosses a bound, has no ends, or is based on too few launches. The
       range of fewer than five launches is no confidence interval.
     """
@@ -182,4 +197,17 @@ def _agreement(interval: Interval, claim: Claim) -> Agreement:
     low, high = claim.bounds
     if low <= interval.low and interval.high <= high:
         return "yes"
-    return "no" if interval.high < low or interval.low > high else "unknown"
+    factor = _widening_factor(interval.confidence, interval.launches, family)
+    widened_low, widened_high = (
+        interval.value + factor * (end - interval.value) for end in (interval.low, interval.high)
+    )
+    return "no" if widened_high < low or widened_low > high else "unknown"
+
+
+def _widening_factor(confidence: float, launches: int, family: int) -> float:
+    """Return by how much Student's t makes an interval wider if `family` hold together."""
+    freedom = max(1, launches - 1)
+    alone, together = (
+        float(special.stdtrit(freedom, 1 - (1 - confidence) / count / 2)) for count in (1, family)
+    )
+    return together / alone
