@@ -114,6 +114,29 @@ def test_a_comparison_has_one_form_of_output(run_inline):
     assert outcome.returncode == 2 and "--markdown and --json" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-f torch -w lenet",
+        "--where framework=torch --where workload=lenet",
+        "-f torch,zzz -w lenet",
+    ],
+)
+def test_options_restrict_both_sides_of_a_comparison(options, run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    cells = product(("torch", "mxnet"), ("lenet", "convnet"), (1, 2), range(1, 3))
+    for framework, workload, threads, launch in cells:
+        settings = {"framework": framework, "workload": workload, "threads": threads}
+        store.add(record((0.1 / threads,) * 3, launch, **settings))
+    for sides in ("threads=2 threads=1", "--self threads=2"):
+        outcome = run_inline(*f"compare {sides} {options} --json".split())
+        assert outcome.returncode == 0, outcome.stderr
+        [comparison] = json.loads(outcome.stdout)["comparisons"]
+        assert comparison["a"].startswith("lenet · torch")
+        assert json.loads(outcome.stdout).get("gaps", []) == []
+
+
 @pytest.mark.parametrize("command", ["leaderboard", "results list", "results export all.csv"])
 def test_records_are_selected_by_framework_and_workload(command, run_inline, record, tmp_path):
     store = Store(tmp_path / "results")
@@ -150,7 +173,9 @@ def test_predict_takes_the_conditions_of_other_commands(run_inline, results):
         "compare framework=zzz framework=reference",
         "compare framework=reference framework=zzz",
         "compare --self framework=zzz",
+        "compare threads=1 threads=2 -f zzz",
         "predict -f zzz",
+        "study report thread-sweep -f zzz",
     ],
 )
 def test_an_empty_selection_names_the_values_that_exist(command, run_inline, results, tmp_path):
