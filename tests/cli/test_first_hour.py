@@ -114,6 +114,29 @@ def test_a_comparison_has_one_form_of_output(run_inline):
     assert outcome.returncode == 2 and "--markdown and --json" in outcome.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "-f torch -w lenet",
+        "--where framework=torch --where workload=lenet",
+        "-f torch,zzz -w lenet",
+    ],
+)
+def test_options_restrict_both_sides_of_a_comparison(options, run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    cells = product(("torch", "mxnet"), ("lenet", "convnet"), (1, 2), range(1, 3))
+    for framework, workload, threads, launch in cells:
+        settings = {"framework": framework, "workload": workload, "threads": threads}
+        store.add(record((0.1 / threads,) * 3, launch, **settings))
+    for sides in ("threads=2 threads=1", "--self threads=2"):
+        outcome = run_inline(*f"compare {sides} {options} --json".split())
+        assert outcome.returncode == 0, outcome.stderr
+        [comparison] = json.loads(outcome.stdout)["comparisons"]
+        assert comparison["a"].startswith("lenet · torch")
+        assert json.loads(outcome.stdout).get("gaps", []) == []
+
+
 @pytest.mark.parametrize("command", ["leaderboard", "results list", "results export all.csv"])
 def test_records_are_selected_by_framework_and_workload(command, run_inline, record, tmp_path):
     store = Store(tmp_path / "results")
@@ -129,5 +152,59 @@ def test_records_are_selected_by_framework_and_workload(command, run_inline, rec
 
 
 def test_predict_takes_the_conditions_of_other_commands(run_inline, results):
-    outcome = run_inline(*"predict -f torch -w lenet --where threads>=1".split())
+    outcome = run_inline(*"predict -f reference -w lenet --where threads>=1".split())
     assert outcome.returncode == 2 and "no matching launches" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "leaderboard -f zzz",
+        "report -f zzz",
+        "results list -f zzz",
+        "results list -f zzz --json",
+        "results list --published -f zzz",
+        "results list --bibtex -f zzz",
+        "results export all.csv -f zzz",
+        "results export all.tar -f zzz",
+        "results references -f zzz",
+        "results references --format pytest-benchmark -f zzz",
+        "results submit away -f zzz",
+        "compare framework=zzz framework=reference",
+        "compare framework=reference framework=zzz",
+        "compare --self framework=zzz",
+        "compare threads=1 threads=2 -f zzz",
+        "predict -f zzz",
+        "study report thread-sweep -f zzz",
+    ],
+)
+def test_an_empty_selection_names_the_values_that_exist(command, run_inline, results, tmp_path):
+    outcome = run_inline(*command.split())
+    assert outcome.returncode == 1 and outcome.stdout == ""
+    existing = "caffe, mxnet, tensorflow" if "--published" in command else "reference"
+    existing = "caffe, mxnet, tensorflow" if "--bibtex" in command else existing
+    assert f"framework is one of {existing}" in outcome.stderr
+    assert len(outcome.stderr.strip().splitlines()) == 1
+    assert [*tmp_path.iterdir()] == [results]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("results list -f tocrh", "framework is one of torch, caffe, mxnet"),
+        ("results list --where threads=3", "threads is one of 1, 2, 10"),
+        ("results list -f caffe --where threads=2", "with request.threads=2, framework is one of"),
+        ("compare --self machine=zzz", "machine is one of unknown machine"),
+        ("compare --self framework=torch,threads=10", "with framework=torch, threads is one of 2"),
+        ("compare --self framework=mxnet", "1 launch, the last of which has the status failed"),
+    ],
+)
+def test_an_empty_selection_names_near_values_first(command, message, run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    for framework, threads in (("torch", 2), ("caffe", 1), ("caffe", 10)):
+        store.add(record(framework=framework, threads=threads))
+    failed = {"status": "failed", "reason": "killed", "measurement": None}
+    store.add(record(framework="mxnet", fields=failed))
+    outcome = run_inline(*command.split())
+    assert outcome.returncode == 1 and message in outcome.stderr

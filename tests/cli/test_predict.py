@@ -43,7 +43,7 @@ def test_one_of_several_series_must_be_chosen(run_inline, small_runs):
         (["--link", "fast"], "for example 100Gbit,1us"),
         (["--to-ranks", "0", *LINK], "--to-ranks"),
         (["--where", "framwork=torch", *LINK], "did you mean framework"),
-        (["--where", "framework=caffe", *LINK], "--ranks 1,2,4"),
+        (["--where", "threads>=1", "--where", "framework=torch", "--to-ranks", "x"], "--to-ranks"),
         (["--where", "framework=torch"], "--link"),
         (["--results", "nowhere"], "has no results"),
     ],

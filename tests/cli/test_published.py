@@ -55,8 +55,8 @@ def test_published_figures_are_filtered_by_what_they_describe(run_inline, option
 
 def test_a_filter_that_no_published_figure_meets_is_said(run_inline):
     outcome = run_inline(*"results list --published --where source=Z17".split())
-    assert outcome.returncode == 0
-    assert "no published value meets these conditions" in outcome.stderr
+    assert outcome.returncode == 1
+    assert "source is one of published" in outcome.stderr
     assert "citation.key=Z17" in outcome.stderr
 
 

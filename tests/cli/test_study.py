@@ -96,6 +96,22 @@ def results(measured_study, tmp_path):
     return shutil.copytree(measured_study[1], tmp_path / "results")
 
 
+def test_a_report_is_of_the_chosen_records(study_name, run_inline, results):
+    words = f"study report {study_name} -f reference -w lenet --where launch=1 --json".split()
+    answer = json.loads(run_inline(*words).stdout)
+    assert answer["launches"] == 2
+    limits = " ".join(answer["limits"])
+    assert "Only records with request.launch=1 and request.framework in" in limits
+    everything = json.loads(run_inline(*f"study report {study_name} --json".split()).stdout)
+    assert everything["launches"] == 4
+    assert not any("Only records" in limit for limit in everything["limits"])
+
+
+def test_a_run_takes_the_short_option_of_frameworks(study_name, run_inline):
+    outcome = run_inline(*f"study run {study_name} -f torch --dry-run".split())
+    assert outcome.returncode == 2 and "torch" in outcome.stderr
+
+
 def study_command(folder, *options):
     # Background sessions ignore interrupts, and the command would inherit this.
     xfbench = ["env", "--default-signal=INT", sys.executable, "-m", "xfbench"]

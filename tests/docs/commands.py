@@ -84,6 +84,8 @@ STATUS = {
     "xfbench leaderboard --workload smallnet": {0, 1},
     "xfbench leaderboard --view layers --workload convnet": {0, 1},
     "xfbench leaderboard --where 'created>=2026-11' --where machine.cpu_model~epyc": {0, 1},
+    "xfbench results list --where status!=ok --json": {0, 1},
+    "xfbench results list --where 'conditions.other_cpus>0.5'": {0, 1},
     "xfbench doctor": {0, 1},
     "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
     "xfbench compare after before --fail-on slower:5%": {0, 1},

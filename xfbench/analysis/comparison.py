@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -79,6 +79,7 @@ _VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
 }
 # Fields by which the index can filter, because they are text in every record.
 _INDEXED_FIELDS = ("framework", "workload", "kernel", "device", "precision", "strategy", "data")
+_SEARCHED_FIELDS = ("machine", "revision")  # a filter has a part of their text
 _PAIRS_PER_VERDICT = 5  # pairs of launches for one verdict of A/A
 
 Verdict = Literal["faster", "slower", "not_distinguishable"]
@@ -148,11 +149,7 @@ class Side:
 
         `complain` receives one line for each damaged or invalid record.
         """
-        conditions = [*self.conditions] + [
-            selection.equal_condition(f"request.{name}", value)
-            for name, value in self.field_values.items()
-            if name in _INDEXED_FIELDS
-        ]
+        conditions = [*self.conditions, *self._indexed_conditions()]
         with index.open_index(Store(self.folder), complain) as results_index:
             for _, record in results_index.select(conditions):
                 if self.matches_field_values(record):
@@ -162,6 +159,38 @@ class Side:
                     yield effective_record
         for line in results_index.damaged:
             complain(line)
+
+    def describe_mismatch(self, complain: WarningHandler) -> str:
+        """Return why no launch of this side is ok: a condition that no record meets, or else.
+
+        `complain` receives one line for each damaged or invalid record.
+        """
+        named = self._indexed_conditions()
+        with index.open_index(Store(self.folder), complain) as results_index:
+            if not results_index.count_preselected([*self.conditions, *named]):
+                return results_index.describe_mismatch([*self.conditions, *named])
+        filters = {name: value for name, value in self.field_values.items() if name != "results"}
+        everything = replace(self, field_values={})
+        records = [record for record in everything.records(complain) if record.request]
+        if matches := [record for record in records if self.matches_field_values(record)]:
+            last = matches[-1]
+            count = pluralize(len(matches), "launch")
+            return f"{count}, the last of which has the status {last.status}"
+        return selection.describe_mismatch_of_documents(
+            [
+                selection.Condition(name, "~" if name in _SEARCHED_FIELDS else "=", value, None)
+                for name, value in filters.items()
+            ],
+            [{name: _filter_values(record, name) for name in filters} for record in records],
+        )
+
+    def _indexed_conditions(self) -> list[selection.Condition]:
+        """Return the conditions on the fields by which the index can filter."""
+        return [
+            selection.equal_condition(f"request.{name}", value)
+            for name, value in self.field_values.items()
+            if name in _INDEXED_FIELDS
+        ]
 
 
 @dataclass(frozen=True)
@@ -289,7 +318,7 @@ def compare(a: Side, b: Side) -> SideComparison:
     - The length of a launch, the seed and the site. If a cell has a partner with launches of the
       same length, it is compared only with that one.
 
-    All other fields must be equal. Raises UsageError if a side has no ok launch.
+    All other fields must be equal. Raises NoMatchError if a side has no ok launch.
     """
     named_fields = (
         {*a.field_values, *b.field_values}
@@ -618,7 +647,7 @@ def _parse_change(text: str) -> float | None:
 def _load_cells(side: Side) -> list[_Cell]:
     """Return the side's cells with their launches. Each kind of machine has its own cells.
 
-    Raises UsageError if the side has no ok launch.
+    Raises NoMatchError if the side has no ok launch.
     """
     records = [record for record in side.records(say) if record.source == "measured"]
     are_ok = [record.status == "ok" for record in records]
@@ -626,7 +655,10 @@ def _load_cells(side: Side) -> list[_Cell]:
     cells = [_Cell(of_cell) for of_table in groups.values() for of_cell in of_table.values()]
     if not cells:
         filters = ",".join(f"{k}={v}" for k, v in side.field_values.items() if k != "results")
-        raise errors.UsageError(f"{side.folder} has no ok launch of {filters or 'any cell'}")
+        raise errors.NoMatchError(
+            f"{side.folder} has no ok launch of {filters or 'any cell'}: "
+            f"{side.describe_mismatch(lambda _: None)}"
+        )
     # A launch that failed may not know its cell, which depends on the environment.
     cells_by_request = {_request_key(cell.last_record): cell for cell in cells}
     cells_by_digest = {
@@ -663,6 +695,15 @@ def _has_field_value(name: str, value: str, record: Record) -> bool:
         return value in (data_set.format, data_set.digest)
     recorded = _field_value(record, name)
     return str(recorded) == value or (isinstance(recorded, bool) and str(recorded).lower() == value)
+
+
+def _filter_values(record: Record, name: str) -> Any:
+    """Return the value of a field, or the values, with which a filter compares."""
+    if name == "revision":
+        return record.software and record.software.git_commit
+    if name == "data_set" and record.request and (data_set := record.request.data_set):
+        return [data_set.format, data_set.digest]
+    return _field_value(record, name)
 
 
 def _field_values(cell: _Cell, names: Iterable[str]) -> list[Any]:

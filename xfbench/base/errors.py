@@ -26,8 +26,10 @@ class UsageError(XfbenchError):
     exit_status = 2
 
 
-class NoMatchError(XfbenchError):
+class NoMatchError(UsageError):
     """The error that no record meets the conditions of a command."""
+
+    exit_status = 1
 
 
 class UnavailableError(XfbenchError):
@@ -55,16 +57,22 @@ def unknown_name_error(kind: str, name: str, choices: Iterable[str]) -> UsageErr
     - `kind` says what is named, for example "framework".
     """
     candidates = sorted(choices)
-    distances = {
-        candidate: DamerauLevenshtein.distance(name.lower(), candidate.lower())
-        for candidate in candidates
-    }
+    distances = {candidate: _count_typing_errors(name, candidate) for candidate in candidates}
     nearest = min(candidates, key=lambda candidate: distances[candidate], default="")
     if len(candidates) > _MAX_LISTED:
         nearest_names = sorted(candidates, key=lambda candidate: distances[candidate])
         listing = f"there are {len(candidates)}, such as {', '.join(nearest_names[:_NEAREST])}"
     else:
         listing = f"choose from {', '.join(candidates)}" if candidates else "there are none"
-    is_near = nearest and distances[nearest] <= min(_MAX_TYPING_ERRORS, len(nearest) // 2)
-    hint = f"did you mean {nearest}?" if is_near else listing
+    hint = f"did you mean {nearest}?" if nearest and is_near(name, nearest) else listing
     return UsageError(f"unknown {kind} {name!r}: {hint}")
+
+
+def is_near(name: str, candidate: str) -> bool:
+    """Return whether `name` differs from the candidate by two typing errors at most."""
+    max_errors = min(_MAX_TYPING_ERRORS, len(candidate) // 2)
+    return _count_typing_errors(name, candidate) <= max_errors
+
+
+def _count_typing_errors(name: str, candidate: str) -> int:
+    return DamerauLevenshtein.distance(name.lower(), candidate.lower())

@@ -9,7 +9,15 @@ import typer
 
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import say, terminal_width
-from xfbench.cli.options import JsonOption, ResultsOption, parse_text
+from xfbench.cli.options import (
+    FrameworkFilterOption,
+    JsonOption,
+    RecordFilterOption,
+    ResultsOption,
+    WorkloadFilterOption,
+    parse_record_filters,
+    parse_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,6 +64,9 @@ def compare(
     fail_on: _FailOnOption = None,
     must_find: _MustFindOption = None,
     markdown: _MarkdownOption = False,
+    where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,6 +76,7 @@ def compare(
     fields are machine, revision, results and all settings of a cell. A cell of A is compared with
     the cells of B that are equal in all fields that neither filter names. Seed and site may differ,
     the kernel if a filter names the framework, and the length of launches if no other partner fits.
+    --where, --framework and --workload restrict both sides. They are no filters of a side.
 
     If one `xfbench run` launched both cells, their launches are compared in pairs. Cells that were
     launched in different runs are compared only if each has three runs or more. A verdict is
@@ -75,7 +87,7 @@ def compare(
         xfbench compare framework=torch framework=mxnet
         xfbench compare framework=mxnet,kernel=onednn framework=mxnet,kernel=native
         xfbench compare after before --fail-on slower:5% --must-find 10%
-        xfbench compare framework=torch framework=mxnet --markdown
+        xfbench compare framework=torch framework=mxnet --workload lenet --markdown
         xfbench compare --self framework=torch
     """
     from xfbench.analysis import comparison
@@ -85,7 +97,8 @@ def compare(
         raise UsageError("--markdown and --json are two forms of output: choose one")
     limit = _parse_limit(fail_on, must_find)
     folder = paths.results(results)
-    side_a = comparison.Side.parse(a, folder)
+    conditions = tuple(parse_record_filters(where, framework, workload))
+    side_a = comparison.Side.parse(a, folder, conditions)
     if against_itself:
         if b is not None:
             raise UsageError("--self compares A with itself: remove B")
@@ -97,7 +110,7 @@ def compare(
     elif b is None:
         raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
-        result = comparison.compare(side_a, comparison.Side.parse(b, folder))
+        result = comparison.compare(side_a, comparison.Side.parse(b, folder, conditions))
         comparisons, gaps = result.comparisons, result.gaps
         _require_comparisons(result)
         if markdown:

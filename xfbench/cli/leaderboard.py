@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xfbench.base.errors import NoMatchError
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import (
     FrameworkFilterOption,
     JsonOption,
     RecordFilterOption,
     ResultsOption,
+    fail_without_match,
     parse_list,
     parse_record_filters,
     workload_option,
@@ -224,14 +224,14 @@ def _read_tables(
             from xfbench.rendering import external_figures
 
             stored_figures = external_figures.figures_in_index(record_index)
-        mismatch = ""
-        if not published and not ranked_tables and condition_sets[0]:
-            are_records = any(record_index.newest(each, 1) for each in condition_sets)
-            mismatch = "" if are_records else record_index.describe_mismatch(condition_sets[0])
+        if (
+            not (published or ranked_tables)
+            and condition_sets[0]
+            and not any(record_index.newest(each, 1) for each in condition_sets)
+        ):
+            fail_without_match(record_index, condition_sets[0])
     for line in record_index.damaged:
         say(line)
-    if mismatch:
-        raise NoMatchError(f"{folder}: {mismatch}")
     return ranked_tables, stored_figures
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from xfbench.base.errors import UsageError
+from xfbench.base.errors import NoMatchError, UsageError
+from xfbench.base.terminal_text import say
 from xfbench.cli import completion
 from xfbench.model import settings
 from xfbench.model.settings import Setting
 
 if TYPE_CHECKING:
+    from xfbench.store.index import Index
     from xfbench.store.selection import Condition
 
 T = TypeVar("T")
@@ -125,6 +127,17 @@ def parse_record_filters(
         if names := parse_list(text, str, f"--{option}"):
             conditions.append(selection.one_of_condition(f"request.{option}", names))
     return conditions
+
+
+def fail_without_match(record_index: Index, conditions: Sequence[Condition]) -> NoReturn:
+    """Raise NoMatchError with the reason why no record meets the conditions.
+
+    Messages about damaged records are printed before.
+    """
+    for line in record_index.damaged:
+        say(line)
+    mismatch = record_index.describe_mismatch(conditions)
+    raise NoMatchError(f"{record_index.folder}: {mismatch}")
 
 
 def with_settings(

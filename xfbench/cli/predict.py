@@ -73,7 +73,12 @@ def predict(
     selection = comparison.Side.parse(None, paths.results(results), tuple(conditions))
     node_link = Link.parse(link) if link else None
     rank_counts = parse_list(to_ranks, parse_positive_int, "--to-ranks")
-    matching_series = series.build_scaling_series(selection.records(say))
+    records = list(selection.records(say))
+    if conditions and not records:
+        raise errors.NoMatchError(
+            f"{selection.folder}: {selection.describe_mismatch(lambda _: None)}"
+        )
+    matching_series = series.build_scaling_series(records)
     if not matching_series:
         raise errors.UsageError(
             f"{selection.folder} has no matching launches that used --scaling: "

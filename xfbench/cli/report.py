@@ -17,6 +17,7 @@ from xfbench.cli.options import (
     ResultsOption,
     WorkloadFilterOption,
     check_output_file,
+    fail_without_match,
     parse_record_filters,
     prepare_figures,
 )
@@ -63,11 +64,10 @@ def report(
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(open_existing_store(folder), say) as record_index:
         records = [record for _, record in record_index.select(conditions)]
-        mismatch = "" if records else record_index.describe_mismatch(conditions)
+        if not records:
+            fail_without_match(record_index, conditions)
     for line in record_index.damaged:
         say(line)
-    if mismatch:
-        raise errors.NoMatchError(f"{folder}: {mismatch}")
     certificates = certificate.read_certificates(folder)
     study_sections = studies.build_sections(records, certificates, say)
     text = page.render_report(records, certificates, literature.records(), study_sections).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    fail_without_match,
     parse_record_filters,
 )
 
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
 _MAX_SHOWN = 1000  # messages about damaged records
 _REFERENCE_FORMATS = ("reframe", "pytest-benchmark")
 _SYSTEM = "workstation:default"
-_NO_PUBLISHED = (
-    "no published value meets these conditions: the key of a source is citation.key, such as "
-    "citation.key=Z17"
-)
 app = typer.Typer(no_args_is_help=True, help="Find, check and exchange records.")
 
 
@@ -90,8 +88,9 @@ def list_(
     with index.open_index(_open_store(results), say) as record_index:
         records = [record for _, record in record_index.newest(conditions, limit)]
         match_count = record_index.count_preselected(conditions)
-        mismatch = "" if records else record_index.describe_mismatch(conditions)
-    for line in filter(None, [*record_index.damaged, mismatch]):
+        if conditions and not records:
+            fail_without_match(record_index, conditions)
+    for line in record_index.damaged:
         say(line)
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
@@ -116,21 +115,28 @@ def _print_published_figures(
         for record, document in documents
         if all(condition.holds(document) for condition in conditions)
     ]
+    if conditions and not matches:
+        raise errors.NoMatchError(_describe_published_mismatch(conditions))
     if as_bibtex:
         keys = {record.citation.key for record, _ in matches if record.citation}
         # Without conditions, sources that have sentences only are printed too.
         chosen = [source for source in published.sources() if not conditions or source.key in keys]
-        if not chosen:
-            raise errors.UsageError(_NO_PUBLISHED)
         print("\n\n".join(source.bibtex for source in chosen))
         return
-    if not matches:
-        say(_NO_PUBLISHED)
     if as_json:
         print(json.dumps({"records": [document for _, document in matches]}))
     else:
         figures = [record for record, _ in matches]
         print(external_figures.render_figures_and_sources(figures, terminal_width()))
+
+
+def _describe_published_mismatch(conditions: Sequence[Condition]) -> str:
+    """Return a line that says why no published value meets all conditions."""
+    from xfbench.store import published, selection
+
+    documents = [record.document() for record in published.records()]
+    mismatch = selection.describe_mismatch_of_documents(conditions, documents, "published values")
+    return f"{mismatch} (the key of a source is citation.key, such as citation.key=Z17)"
 
 
 def _as_condition_on_published_values(condition: Condition) -> Condition:
@@ -273,7 +279,11 @@ def export(
     conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
-        count = write(file, record_index.select(conditions), store)
+        stored = record_index.select(conditions)
+        first = list(itertools.islice(stored, 1))
+        if conditions and not first:
+            fail_without_match(record_index, conditions)
+        count = write(file, itertools.chain(first, stored), store)
     for line in record_index.damaged:
         say(line)
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")
@@ -327,6 +337,8 @@ def references(
         tables = ranked.leaderboard_tables(
             record_index, [conditions], certificate.read_certificates(store.folder)
         )
+        if conditions and not tables and not record_index.newest(conditions, 1):
+            fail_without_match(record_index, conditions)
         if is_for_reframe:
             document = reframe_references.build_references(tables, system or _SYSTEM)
         else:
@@ -361,6 +373,8 @@ def submit(
     store = _open_store(results)
     messages: list[str] = []
     with index.open_index(store, say) as record_index:
+        if conditions and not record_index.newest(conditions, 1):
+            fail_without_match(record_index, conditions)
         count = submission.write_submission(
             folder, record_index.select(conditions), store, messages.append
         )

@@ -15,13 +15,18 @@ from xfbench.cli.completion import complete_studies
 from xfbench.cli.options import (
     FigureFormatOption,
     FiguresOption,
+    FrameworkFilterOption,
     GroupedCommand,
     JsonOption,
+    RecordFilterOption,
     ResultsOption,
+    WorkloadFilterOption,
     check_output_file,
+    framework_option,
     parse_list,
     parse_options,
     parse_positive_int,
+    parse_record_filters,
     prepare_figures,
     with_settings,
 )
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from xfbench.planning.experiment import Experiment
     from xfbench.planning.study_form import Size
     from xfbench.store.results_folder import Store
+    from xfbench.store.selection import Condition
     from xfbench.studies.answer import Answer
     from xfbench.studies.batch_search import CellSearch
     from xfbench.studies.running import Choices, StudyPlan
@@ -141,7 +147,7 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
 
 _FrameworkOption = Annotated[
     str | None,
-    typer.Option(help="Frameworks to run (default: all that the study names).", show_default=False),
+    framework_option("Frameworks to run (default: all that the study names)."),
 ]
 _LaunchesOption = Annotated[
     str | None,
@@ -249,6 +255,9 @@ def report(
     figures: FiguresOption = None,
     figure_format: FigureFormatOption = None,
     other_sources: WithOption = None,
+    where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -273,8 +282,9 @@ def report(
     results_folder = paths.results(results)
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
     sources += other_sources or ()
+    conditions = parse_record_filters(where, framework, workload)
     study_answer = _build_answer(
-        chosen_study, name, _parse_study_size(size), results_folder, sources
+        chosen_study, name, _parse_study_size(size), results_folder, sources, conditions
     )
     if output is None:
         _print_answer(study_answer, as_json)
@@ -443,20 +453,24 @@ def _build_answer(
     size: Size | None,
     results_folder: Path,
     sources: Sequence[Path],
+    conditions: Sequence[Condition] = (),
 ) -> Answer:
     """Return the study's answer from the records in `sources` (results folders and archives).
+
+    Only records that meet all `conditions` are used.
 
     - `study_argument`: the name or path that the user typed.
     - `size`: size of the study. None: the size for which the most records are ok.
     - `results_folder`: the folder that commands in the answer and in errors name.
 
-    Raises UsageError if the size is None and no record of the study is ok.
+    Raises UsageError if the size is None and no record of the study is ok, and NoMatchError if no
+    record meets the conditions.
     """
     from xfbench.base import errors, paths
     from xfbench.studies import answer, cells, gathering
 
     named_folder = None if results_folder == paths.results(None) else results_folder
-    records, certificates = gathering.load_records_and_certificates(sources, say)
+    records, certificates = gathering.load_records_and_certificates(sources, say, conditions)
     chosen_size = size or cells.most_measured_size(chosen_study, records)
     if chosen_size is None:
         words = ["xfbench", "study", "run", study_argument]
@@ -466,7 +480,12 @@ def _build_answer(
             f"`{shlex.join(words)}`"
         )
     study_answer = answer.answer_study(chosen_study, chosen_size, records, certificates)
-    return replace(study_answer, study_argument=study_argument, results=named_folder)
+    return replace(
+        study_answer,
+        study_argument=study_argument,
+        results=named_folder,
+        conditions=tuple(map(str, conditions)),
+    )
 
 
 def _parse_study_size(text: str | None) -> Size | None:

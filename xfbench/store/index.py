@@ -27,7 +27,7 @@ from filelock import FileLock, Timeout
 
 from xfbench.base.errors import XfbenchError
 from xfbench.model.record import Record
-from xfbench.store import indexing
+from xfbench.store import indexing, selection
 from xfbench.store.results_folder import Place, Store, WarningHandler, defect_message
 from xfbench.store.selection import Condition, record_fields
 
@@ -35,7 +35,7 @@ FILE_NAME = "index.duckdb"
 _LOCK_TIMEOUT_S = 60.0  # after waiting this long for an index in use, a copy is used
 _FETCH_ROWS = 8192
 _MAX_KEPT_TEXTS = 50_000
-_MAX_VALUES = 12  # of a field, in a message
+_MAX_COMPARED_VALUES = 1000  # of a field, to find those that are near to a mistyped one
 _CONFIG: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "512MB",
     "enable_external_access": False,
@@ -77,6 +77,11 @@ class Index:
         self._store = store
         self._open_and_update_or_rebuild()
         self.damaged = self._read_defects()
+
+    @property
+    def folder(self) -> Path:
+        """The results folder."""
+        return self._store.folder
 
     def close(self) -> None:
         """Close the connection to the database."""
@@ -137,27 +142,24 @@ class Index:
         return int(count)
 
     def describe_mismatch(self, conditions: Sequence[Condition]) -> str:
-        """Return a line that says why no record meets all conditions.
+        """Return a line that says why no record meets all conditions, with values that exist.
 
-        The line names the first condition that no record meets, with the values that the records
-        have in its field.
+        See `selection.describe_mismatch`.
         """
-        [(total,)] = self._fetch_all_or_rebuild("SELECT count(*) FROM records")
-        if not conditions or not total:
-            return f"no readable record among {total}"
-        for condition in conditions:
-            if condition.kind is None or self.count_preselected([condition]):
-                continue
-            rows = self._fetch_all_or_rebuild(
-                f"SELECT {_column_sql(condition.field)} AS value, count(*) FROM records r "
-                f"WHERE value IS NOT NULL GROUP BY value ORDER BY 2 DESC, 1 LIMIT {_MAX_VALUES + 1}"
-            )
-            values = ", ".join(sorted(str(value) for value, _ in rows[:_MAX_VALUES]))
-            more = " and others" if len(rows) > _MAX_VALUES else ""
-            name = condition.field.removeprefix("request.")
-            reason = f"{name} is one of {values}{more}" if values else f"none has a {name}"
-            return f"0 of {total} records match {condition}: {reason}"
-        return f"0 of {total} records match {', '.join(map(str, conditions))}"
+        return selection.describe_mismatch(
+            conditions, self.count_preselected(), self.count_preselected, self._list_values
+        )
+
+    def _list_values(self, field: str, conditions: Sequence[Condition]) -> list[object]:
+        """Return the values of a field in the preselected records, the most frequent first."""
+        condition_sql, values = _preselection_sql(conditions, "")
+        rows = self._fetch_all_or_rebuild(
+            f"SELECT {_column_sql(field)} AS value, count(*) FROM records r "
+            f"WHERE {condition_sql} AND value IS NOT NULL "
+            f"GROUP BY value ORDER BY 2 DESC, 1 LIMIT {_MAX_COMPARED_VALUES}",
+            values,
+        )
+        return [value for value, _ in rows]
 
     def group(self, fields: Sequence[str], conditions: Sequence[Condition] = ()) -> list[Group]:
         """Return the groups by `fields` of the records that the index preselects.

@@ -12,6 +12,7 @@ import operator
 import re
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +33,7 @@ _ORDER_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+_MAX_VALUES = 12  # of a field, in a message
 _BOOLEANS = {"true": True, "false": False}
 _SCALARS = (str, int, float, bool)
 
@@ -177,6 +179,78 @@ def equal_condition(field: str, value: str) -> Condition:
 def one_of_condition(field: str, values: Sequence[str]) -> Condition:
     """Return the condition that the field with the full path `field` is one of `values`."""
     return Condition(field, "in", ",".join(values), record_fields()[field].kind)
+
+
+def describe_mismatch(
+    conditions: Sequence[Condition],
+    total: int,
+    count: Callable[[Sequence[Condition]], int],
+    list_values: Callable[[str, Sequence[Condition]], Sequence[object]],
+    noun: str = "records",
+) -> str:
+    """Return a line that says why no record meets all conditions.
+
+    The line names a condition that no record meets, or that no record meets of those that meet the
+    conditions before it. It lists the values in the field of this condition: values that differ
+    from the condition's value by a typing error come first.
+
+    - `total`: number of all records.
+    - `count`: returns the number of records that meet some conditions.
+    - `list_values`: returns the values of a field in the records that meet some conditions, the
+      most frequent first.
+    - `noun`: what the records are called.
+    """
+    if not conditions or not total:
+        return f"no readable record among {total}"
+    alone = next((each for each in conditions if not count([each])), None)
+    shared: Sequence[Condition] = ()
+    if alone is None:
+        ends = range(1, len(conditions))
+        end = next((end for end in ends if not count(conditions[: end + 1])), None)
+        if end is None:
+            return f"0 of {total} {noun} match {', '.join(map(str, conditions))}"
+        alone, shared = conditions[end], conditions[:end]
+    name = alone.field.removeprefix("request.")
+    values = list_values(alone.field, shared)
+    listing = f"is one of {_list_near_first(alone, values)}"
+    reason = f"{name} {listing}" if values else f"none has a {name}"
+    if shared:
+        reason = f"with {', '.join(map(str, shared))}, {reason}"
+    return f"0 of {total} {noun} match {alone}: {reason}"
+
+
+def describe_mismatch_of_documents(
+    conditions: Sequence[Condition],
+    documents: Sequence[dict[str, Any]],
+    noun: str = "records",
+) -> str:
+    """Return `describe_mismatch` of records with the JSON values `documents`."""
+
+    def meeting(chosen: Sequence[Condition]) -> list[dict[str, Any]]:
+        return [each for each in documents if all(condition.holds(each) for condition in chosen)]
+
+    def list_values(field: str, chosen: Sequence[Condition]) -> list[object]:
+        path = field.split(".")
+        values = Counter(value for each in meeting(chosen) for value in _values_at(each, path))
+        return [value for value, _ in values.most_common() if value is not None]
+
+    return describe_mismatch(
+        conditions, len(documents), lambda chosen: len(meeting(chosen)), list_values, noun
+    )
+
+
+def _list_near_first(condition: Condition, values: Sequence[object]) -> str:
+    """Return at most _MAX_VALUES of the values. Numbers are in their order, texts near ones first.
+
+    - `values`: the most frequent first.
+    """
+    names = condition.value.split(",")
+    numbers = sorted(value for value in values[:_MAX_VALUES] if isinstance(value, int | float))
+    texts = [value for value in values if isinstance(value, str)]
+    near = [text for text in texts if any(errors.is_near(name, text) for name in names)]
+    others = sorted([text for text in texts if text not in near][: max(0, _MAX_VALUES - len(near))])
+    chosen = [str(number).lower() for number in numbers] + [*near, *others][:_MAX_VALUES]
+    return ", ".join(chosen) + (" and others" if len(values) > len(chosen) else "")
 
 
 def _parse_condition(text: str) -> Condition:

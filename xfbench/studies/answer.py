@@ -73,6 +73,7 @@ class Answer:
     - `study_argument`: the study as the user named it, by its name or the path of its file; "": the
       study's name.
     - `results`: the results folder to name in `command`; None: the default folder.
+    - `conditions`: the conditions that restrict the records, such as "request.threads=2".
     """
 
     study: Experiment
@@ -90,6 +91,7 @@ class Answer:
     sentences: tuple[JudgedClaim, ...] = ()
     study_argument: str = ""
     results: Path | None = None
+    conditions: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -109,6 +111,8 @@ class Answer:
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
         limits = list(self.study.limits)
+        if self.conditions:
+            limits.append(f"Only records with {' and '.join(self.conditions)} are used.")
         if self.size != "paper" and self.study.sources:
             limits.append(f"This is the size {self.size}, not that of the publication.")
         if 0 < min_launches < INDICATIVE_LAUNCHES:

@@ -6,46 +6,61 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from xfbench.base.errors import NoMatchError
 from xfbench.exchange import archive
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.store import index
 from xfbench.store.results_folder import Store, WarningHandler, open_existing_store
+from xfbench.store.selection import Condition
 
 
 def load_records_and_certificates(
-    folders_and_archives: Sequence[Path], complain: WarningHandler
+    folders_and_archives: Sequence[Path],
+    complain: WarningHandler,
+    conditions: Sequence[Condition] = (),
 ) -> tuple[list[Record], dict[str, Certificate | str]]:
     """Load all records and certificates from results folders and archives.
 
-    - First value: the records, without duplicates.
+    - First value: the records that meet all `conditions`, without duplicates.
     - Second value: the certificates by id. For a certificate that cannot be read, the value is the
       error message.
 
-    `complain` gets one line for each damaged record. Raises UsageError if a folder has no results.
+    `complain` gets one line for each damaged record. Raises UsageError if a folder has no results,
+    and NoMatchError if no record meets the conditions.
     """
     records: dict[str, Record] = {}
+    mismatches: list[str] = []
     certificates: dict[str, Certificate | str] = {}
     for source in folders_and_archives:
         if source.is_file():
             with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
                 store = Store(Path(folder))
                 archive.import_archive(source, store, complain)
-                _add_store(store, records, certificates, complain)
+                mismatch = _add_store(store, conditions, records, certificates, complain)
         else:
-            _add_store(open_existing_store(source), records, certificates, complain)
+            store = open_existing_store(source)
+            mismatch = _add_store(store, conditions, records, certificates, complain)
+        mismatches.append(f"{source}: {mismatch}")
+    if conditions and not records:
+        raise NoMatchError("\n".join(mismatches))
     return list(records.values()), certificates
 
 
 def _add_store(
     store: Store,
+    conditions: Sequence[Condition],
     records: dict[str, Record],
     certificates: dict[str, Certificate | str],
     complain: WarningHandler,
-) -> None:
+) -> str:
+    """Add what the store has. Return why no record meets the conditions; empty if one does."""
     with index.open_index(store, complain) as record_index:
-        records.update({record.id: record for _, record in record_index.select()})
+        matches = {record.id: record for _, record in record_index.select(conditions)}
+        mismatch = "" if matches else record_index.describe_mismatch(conditions)
         for line in record_index.damaged:
             complain(line)
+    records.update(matches)
     certificates.update(certificate.read_certificates(store.folder))
+    return mismatch
