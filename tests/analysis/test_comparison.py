@@ -5,6 +5,7 @@ import math
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from tests.sample_records import SOFTWARE, build_record_certificate, make_block, vary_record
 from xfbench import pairwise
 from xfbench.analysis import comparison, leaderboard
-from xfbench.analysis.comparison import CellComparison, FailLimit, Side
+from xfbench.analysis.comparison import CellComparison, Side
+from xfbench.analysis.fail_limits import FailLimit
 from xfbench.base import digests, errors
 from xfbench.host.machine import describe_machine
 from xfbench.model import adapter, certificate
+from xfbench.model.record import Conditions
 from xfbench.pairwise import Comparison
 from xfbench.rendering import record_listing, tables
 from xfbench.rendering.report.sentences import build_summary
@@ -34,10 +37,18 @@ def fill_folder(record, tmp_path):
     A step takes 0.1 s times `slower`.
     """
 
-    def fill(name="results", slower=1.0, launches=6, software=SOFTWARE, proven=False, **request):
+    def fill(
+        name="results",
+        slower=1.0,
+        launches=6,
+        software=SOFTWARE,
+        proven=False,
+        conditions=None,
+        **request,
+    ):
         store = Store(tmp_path / name)
         store.create_and_check_folders()
-        fields = {"software": software, "machine": describe_machine()}
+        fields = {"software": software, "machine": describe_machine(), "conditions": conditions}
         if proven:
             certificate = build_record_certificate(record(fields=fields, **request))
             certificate.write(store.certificate_path(certificate.id))
@@ -215,6 +226,14 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     assert "is slower" in failed_process.stderr
     passed_process = run_compare(after, before, "--fail-on", "slower:20%")
     assert passed_process.returncode == 0 and "would have been found" in passed_process.stderr
+    both = ("--fail-on", "slower:5%", "--fail-on", "faster:5%", "--must-find", "30%", "--json")
+    document = json.loads(run_compare(after, before, *both).stdout)
+    outcomes = {each["limit"]: (each["passed"], each["problems"]) for each in document["fail_on"]}
+    assert outcomes == {
+        "slower:5%": (False, [f"lenet · reference · numpy · {after} is slower"]),
+        "faster:5%": (True, []),
+    }
+    assert run_compare(after, before, *both).returncode == 1
     for limit, word in (("slower:5%", "FAIL"), ("slower:20%", "PASS")):
         summary = run_compare(after, before, "--markdown", "--fail-on", limit).stdout
         assert summary.startswith(f"**Training speed: {word} ({limit}): 1 slower**\n")
@@ -374,6 +393,22 @@ def test_table_says_how_many_intervals_hold_together_and_what_was_counted():
     ]
     assert "95 % (joint for 2)" in tables.comparison_table(rows)
     assert "joint" not in tables.comparison_table(rows[:1])
+
+
+def test_a_verdict_from_mostly_noisy_launches_says_so():
+    figures = Comparison(Interval(1.2, 1.1, 1.3, 3), 0.01, 0.1, True)
+    row = CellComparison("lenet · a", "lenet · b", figures, "faster", launches=6, noisy=3)
+    assert tables.comparison_table([row]).splitlines()[2].endswith("faster")
+    noisy_row = replace(row, noisy=4)
+    assert tables.comparison_table([noisy_row]).splitlines()[2].endswith("faster (noisy)")
+
+
+def test_noisy_launches_of_each_pair_are_counted(fill_folder):
+    results = fill_folder(threads=1)
+    quiet = {"load_before": 0, "load_after": 0, "steal_seconds": 0, "swap_bytes": 0, "seconds": 10}
+    fill_folder(threads=2, conditions=Conditions(**quiet, other_cpus=1.5))
+    [row] = compare(Side.parse("threads=2", results), Side.parse("threads=1", results))
+    assert (row.launches, row.noisy, row.is_mostly_noisy) == (12, 6, False)
 
 
 def test_cells_without_a_partner_and_failed_cells_are_listed(fill_folder, record):

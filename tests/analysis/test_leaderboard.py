@@ -355,6 +355,23 @@ def test_efficiencies_of_different_sessions_are_those_of_the_medians(record):
     assert (efficiency.low, efficiency.high) == (None, None)
 
 
+@pytest.mark.parametrize(("noisy", "label"), [(2, "claim"), (3, "indicative")])
+def test_mostly_noisy_launches_are_no_claim(record, noisy, label):
+    disturbed = {"load_before": 0, "load_after": 0, "steal_seconds": 0, "swap_bytes": 10**9}
+    fields = {"machine": describe_machine()}
+    records = [
+        record(
+            launch=launch,
+            fields={**fields, "conditions": Conditions(**disturbed)} if launch <= noisy else fields,
+        )
+        for launch in range(1, 6)
+    ]
+    [table] = uncertified_tables(records)
+    [row] = table.unranked
+    assert (row.noisy, row.label) == (noisy, label)
+    assert ("most launches of a row were noisy" in tables.to_text([table])) == (noisy == 3)
+
+
 def test_notes_below_a_table_say_what_lowers_its_certainty(record):
     """Ten launches in two sessions, of which two were noisy."""
     conditions = {"load_before": 0, "load_after": 0, "steal_seconds": 0, "swap_bytes": 10**9}

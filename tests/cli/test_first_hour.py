@@ -104,7 +104,9 @@ def test_a_comparison_as_markdown_has_a_summary_and_a_table(run_inline, record, 
     outcome = run_inline(*"compare threads=2 threads=1 --markdown".split())
     assert outcome.returncode == 0, outcome.stderr
     assert outcome.stdout.startswith(
-        "**Training speed: 1 without a verdict**\n\n- A and B: reference 1.0 on unknown machine\n"
+        "**Training speed: 1 without a verdict**\n\n- A: threads=2\n- B: threads=1\n"
+        "- A and B: cpu · float32 · synthetic · batch 4\n"
+        "- A and B: reference 1.0 on unknown machine\n"
     )
     assert "\n| both " in outcome.stdout
 

@@ -8,10 +8,8 @@ fields.
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -62,6 +60,8 @@ _SEPARATELY_NAMED_FIELDS = ("workload", "framework", "kernel", "revision")
 # Fields that do not distinguish cells: a cell has all seeds, and the batch of a rank follows from
 # the global batch and the number of ranks.
 _NOT_DISTINGUISHING_FIELDS = ("seed", "batch_size_per_rank", "profile")
+# Fields of all compared cells that a reader wants to know if the names do not contain them.
+_COMMON_FIELDS = ("device", "precision", "data", "global_batch_size", "threads", "ranks")
 # Functions that return texts of values that do not say what they are.
 _VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     **grouping.HIDDEN_FIELDS,
@@ -144,6 +144,11 @@ class Side:
             if name != "results"
         )
 
+    def describe_filter(self) -> str:
+        """Return the filter as the user writes it, or the folder if there is no filter."""
+        filters = ",".join(f"{name}={value}" for name, value in self.field_values.items())
+        return filters or str(self.folder)
+
     def records(self, complain: WarningHandler) -> Iterator[Record]:
         """Yield the records of this side, oldest first.
 
@@ -203,6 +208,8 @@ class CellComparison:
       there is no verdict. The intervals of one `compare` hold together with 95 % (Bonferroni).
     - `reason`: why there is no verdict, for example because the cells are not known to train the
       same network; None if there is a verdict.
+    - `launches`, `noisy`: number of the launches of both cells, and of those that other activity
+      on the machine disturbed.
     """
 
     a: str
@@ -210,6 +217,13 @@ class CellComparison:
     figures: Comparison
     verdict: Verdict | None
     reason: str | None = None
+    launches: int = 0
+    noisy: int = 0
+
+    @property
+    def is_mostly_noisy(self) -> bool:
+        """Whether more than half of the launches were disturbed."""
+        return 2 * self.noisy > self.launches
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as `compare --json` prints it."""
@@ -229,6 +243,7 @@ class CellComparison:
             "paired": figures.paired,
             "over_sessions": figures.is_over_sessions,
             "reason": self.reason,
+            "noisy_launches": self.noisy,
         }
 
 
@@ -245,6 +260,8 @@ class SideComparison:
       frameworks and no filter names a kernel. One of them may be faster than those compared.
     - `launches`, `noisy`: number of the launches of both sides that were compared, and of those
       that other activity on the machine disturbed.
+    - `filters`: the filter or the folder of A and of B.
+    - `common_settings`: important settings that all compared cells share, in words.
     """
 
     comparisons: list[CellComparison]
@@ -255,6 +272,8 @@ class SideComparison:
     uncompared_kernels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     launches: int = 0
     noisy: int = 0
+    filters: tuple[str, str] = ("", "")
+    common_settings: Sequence[str] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as `compare --json` prints it."""
@@ -268,6 +287,8 @@ class SideComparison:
             "uncompared_kernels": self.uncompared_kernels,
             "launches": self.launches,
             "noisy": self.noisy,
+            "filters": {"a": self.filters[0], "b": self.filters[1]},
+            "common_settings": [*self.common_settings],
         }
 
 
@@ -286,6 +307,11 @@ class _Cell:
     def launches(self) -> Launches:
         """The speeds of the launches that count. Read it after all records were added."""
         return statistics.counted_speeds_by_block(self.records)
+
+    @property
+    def noisy(self) -> int:
+        """The number of ok launches that other activity on the machine disturbed."""
+        return _count_noisy(self.records)
 
     @property
     def last_record(self) -> Record:
@@ -368,8 +394,14 @@ def compare(a: Side, b: Side) -> SideComparison:
         for (cell_a, cell_b), reason in zip(pairs, reasons, strict=True)
     ]
     comparisons = [
-        _build_comparison(names, figure, reason)
-        for names, figure, reason in zip(_name_pairs(pairs, a, b), figures, reasons, strict=True)
+        replace(
+            _build_comparison(names, figure, reason),
+            launches=sum(len(cell.records) for cell in pair),
+            noisy=sum(cell.noisy for cell in pair),
+        )
+        for pair, names, figure, reason in zip(
+            pairs, _name_pairs(pairs, a, b), figures, reasons, strict=True
+        )
     ]
     mean = _compute_mean_of_independent_ratios(compared)
     software_of_a, software_of_b = (
@@ -385,8 +417,25 @@ def compare(a: Side, b: Side) -> SideComparison:
         software_of_b,
         kernels,
         launches=len(records),
-        noisy=sum(bool(list_record_disturbances(record)) for record in records.values()),
+        noisy=_count_noisy(records.values()),
+        filters=(a.describe_filter(), b.describe_filter()),
+        common_settings=_describe_common_settings(pairs),
     )
+
+
+def _count_noisy(records: Iterable[Record]) -> int:
+    return sum(bool(list_record_disturbances(record)) for record in records)
+
+
+def _describe_common_settings(pairs: Sequence[tuple[_Cell, _Cell]]) -> list[str]:
+    """Return the important settings that all compared cells share, in words."""
+    texts = []
+    for name in _COMMON_FIELDS:
+        values = [_field_values(cell, [name])[0] for pair in pairs for cell in pair]
+        are_equal = values and all(value == values[0] for value in values)
+        if are_equal and (name != "ranks" or values[0] != 1):
+            texts.append(_VALUE_TEXTS.get(name, str)(values[0]))
+    return texts
 
 
 def _compute_mean_of_independent_ratios(
@@ -540,108 +589,6 @@ def compare_cells_with_themselves(side: Side) -> tuple[list[CellComparison], int
             )
             verdicts.append(figure.verdict)
     return comparisons, len(verdicts), sum(verdict != "not_distinguishable" for verdict in verdicts)
-
-
-@dataclass(frozen=True)
-class FailLimit:
-    """A limit of `--fail-on`: A is "slower" or "faster" than B by at least `min_change`.
-
-    - `must_find`: a change that must be found with a probability of 80 %; None: any.
-    """
-
-    verdict: Literal["slower", "faster"]
-    min_change: float
-    must_find: float | None = None
-
-    @classmethod
-    def parse(cls, text: str, must_find: float | None = None) -> FailLimit:
-        """Return the limit of text such as "slower:5%". "slower" alone means 0 %.
-
-        Raises UsageError if the text is invalid.
-        """
-        verdict, _, share = text.partition(":")
-        min_change = _parse_change(share or "0")
-        if must_find is not None and min_change is not None and must_find <= min_change:
-            raise errors.UsageError(
-                f"--must-find {must_find:.3g}: give more than the {min_change:.3g} of --fail-on, "
-                "because a change must be larger than the limit to exceed it certainly"
-            )
-        if verdict == "slower" and min_change is not None and min_change < 1:
-            return cls("slower", min_change, must_find)
-        if verdict == "faster" and min_change is not None:
-            return cls("faster", min_change, must_find)
-        raise errors.UsageError(f"--fail-on {text}: write slower:5% or faster:5%")
-
-    def is_exceeded(self, comparison: CellComparison) -> bool:
-        """Return whether the whole interval of the ratio is beyond the limit."""
-        if comparison.verdict != self.verdict:
-            return False
-        ratio = comparison.figures.ratio
-        if self.verdict == "faster":
-            return ratio.low is not None and ratio.low >= 1 + self.min_change
-        return ratio.high is not None and ratio.high <= 1 - self.min_change
-
-    def list_problems(
-        self, comparisons: Sequence[CellComparison], gaps: Sequence[str]
-    ) -> list[str]:
-        """Return a line for each cell beyond the limit, and for each that could not be checked.
-
-        `gaps`: lines about cells that were not compared.
-        """
-        exceeded = [f"{row.a} is {self.verdict}" for row in comparisons if self.is_exceeded(row)]
-        unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
-        blind = [
-            f"{row.a}: only a {self.change_word} of {change:.1%} would probably be found, not of "
-            f"{self.must_find:.1%}: use a quieter machine, or about "
-            f"{row.figures.describe_count(self._count_to_find(row, self.must_find))}"
-            for row in comparisons
-            if self.must_find
-            and not self.is_exceeded(row)
-            and (change := self.detectable_change(row) or 0) > self.must_find
-        ]
-        return [*exceeded, *(f"not checked: {line}" for line in (*unknown, *blind, *gaps))]
-
-    @property
-    def change_word(self) -> str:
-        """Return "slowdown" or "speed-up"."""
-        return "slowdown" if self.verdict == "slower" else "speed-up"
-
-    def detectable_change(self, comparison: CellComparison) -> float | None:
-        """Return the true change that such launches show with a probability of 80 %.
-
-        It is larger than the limit, because the whole interval must be beyond the limit. Return
-        None if nothing can be shown.
-        """
-        visible = comparison.figures.smallest_visible_difference
-        if visible is None or comparison.verdict is None:
-            return None
-        if self.verdict == "faster":
-            return (1 + self.min_change) * (1 + visible) - 1
-        return 1 - (1 - self.min_change) / (1 + visible)
-
-    def _count_to_find(self, comparison: CellComparison, change: float) -> int:
-        """Return about how many launches (pairs, sessions) of each side show `change`.
-
-        The width of an interval is taken to fall with the square root of their number.
-        `detectable_change` of `comparison` is not None.
-        """
-        visible = comparison.figures.smallest_visible_difference
-        assert visible is not None
-        limit, true_ratio = (
-            (1 + self.min_change, 1 + change)
-            if self.verdict == "faster"
-            else (1 - self.min_change, 1 - change)
-        )
-        times_as_narrow = math.log1p(visible) / abs(math.log(true_ratio / limit))
-        return math.ceil(comparison.figures.ratio.launches * times_as_narrow**2)
-
-
-def _parse_change(text: str) -> float | None:
-    """Return the number of text such as "5%" or "5", as a share; None if it is no such number."""
-    with suppress(ValueError):
-        change = float(text.removesuffix("%")) / 100
-        return change if 0 <= change < math.inf else None
-    return None
 
 
 def _load_cells(side: Side) -> list[_Cell]:

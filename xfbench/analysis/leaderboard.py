@@ -190,9 +190,16 @@ class Row:
         """Return "claim", "indicative" or "smoke" (see `Interval.label`); "" without launches.
 
         Two sessions are indicative at best, because the interval does not cover their difference.
+        So are launches that were mostly noisy, because on a quiet machine the figure may differ.
         """
         label = self.images_per_second.label if self.images_per_second else ""
-        return "indicative" if label == "claim" and self.sessions == 2 else label
+        is_limited = self.sessions == 2 or self.is_mostly_noisy
+        return "indicative" if label == "claim" and is_limited else label
+
+    @property
+    def is_mostly_noisy(self) -> bool:
+        """Whether other activity on the machine disturbed more than half of the launches."""
+        return 2 * self.noisy > len(self.speeds)
 
     def document(self) -> dict[str, Any]:
         """Return the row as `--json` prints it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,8 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from xfbench.analysis.comparison import CellComparison, FailLimit, SideComparison
+    from xfbench.analysis.comparison import CellComparison, SideComparison
+    from xfbench.analysis.fail_limits import FailLimit
 
 
 _AArgument = Annotated[str, typer.Argument(help="Side A: filter or results folder.")]
@@ -35,11 +37,12 @@ _AgainstItselfOption = Annotated[
     ),
 ]
 _FailOnOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         help="Exit with status 1 if a cell of A is certainly slower (or faster) than B by this "
-        "much or more, such as slower:5%, or if a cell cannot be compared.",
+        "much or more, such as slower:5%, or if a cell cannot be compared. Repeat it for both.",
         show_default=False,
+        metavar="LIMIT",
     ),
 ]
 _MustFindOption = Annotated[
@@ -95,7 +98,7 @@ def compare(
 
     if markdown and as_json:
         raise UsageError("--markdown and --json are two forms of output: choose one")
-    limit = _parse_limit(fail_on, must_find)
+    limits = _parse_limits(fail_on or (), must_find)
     folder = paths.results(results)
     conditions = tuple(parse_record_filters(where, framework, workload))
     side_a = comparison.Side.parse(a, folder, conditions)
@@ -114,26 +117,24 @@ def compare(
         comparisons, gaps = result.comparisons, result.gaps
         _require_comparisons(result)
         if markdown:
-            _print_markdown_summary(result, fail_on or "", limit)
+            _print_markdown_summary(result, limits)
         else:
-            _print_comparison(result, as_json)
-    if limit:
-        problems = limit.list_problems(comparisons, gaps)
-        _say_limit(limit, fail_on or "", comparisons, problems)
-        if problems:
-            raise typer.Exit(1)
+            _print_comparison(result, limits, as_json)
+    for limit in limits:
+        _say_limit(limit, comparisons, gaps)
+    if any(limit.list_problems(comparisons, gaps) for limit in limits):
+        raise typer.Exit(1)
 
 
-def _parse_limit(fail_on: str | None, must_find: str | None) -> FailLimit | None:
-    """Return the limit of the two options; None if there is none. Raises UsageError if invalid."""
-    from xfbench.analysis.comparison import FailLimit
+def _parse_limits(texts: Sequence[str], must_find: str | None) -> list[FailLimit]:
+    """Return the limits of the two options. Raises UsageError if they are invalid."""
+    from xfbench.analysis.fail_limits import FailLimit
     from xfbench.base import quantities
 
-    if fail_on is None:
-        if must_find is not None:
-            raise UsageError("--must-find needs --fail-on")
-        return None
-    return FailLimit.parse(fail_on, parse_text(must_find, quantities.parse_share, "--must-find"))
+    if must_find is not None and not texts:
+        raise UsageError("--must-find needs --fail-on")
+    share = parse_text(must_find, quantities.parse_share, "--must-find")
+    return [FailLimit.parse(text, share) for text in texts]
 
 
 def _require_comparisons(result: SideComparison) -> None:
@@ -143,12 +144,15 @@ def _require_comparisons(result: SideComparison) -> None:
         raise UsageError(f"no cell of A can be compared with a cell of B: {_HINT}{reasons}")
 
 
-def _print_comparison(result: SideComparison, as_json: bool) -> None:
+def _print_comparison(result: SideComparison, limits: Sequence[FailLimit], as_json: bool) -> None:
     from xfbench.rendering import formats, tables
 
     if as_json:
-        print(json.dumps(result.document()))
+        outcomes = [limit.document(result.comparisons, result.gaps) for limit in limits]
+        print(json.dumps({**result.document(), "fail_on": outcomes}))
         return
+    for name, text in _describe_sides(result).items():
+        print(f"{name}: {text}")
     print(tables.comparison_table(result.comparisons))
     if result.mean:
         mean = result.mean
@@ -159,6 +163,13 @@ def _print_comparison(result: SideComparison, as_json: bool) -> None:
         print("Not compared:", *result.gaps, sep="\n  ")
     for note in _list_notes(result):
         print(formats.FORMATS["text"].render_note(note, terminal_width()))
+
+
+def _describe_sides(result: SideComparison) -> dict[str, str]:
+    """Return what A and B are, and what both share, by name."""
+    sides = dict(zip("AB", result.filters, strict=True))
+    shared = " · ".join(result.common_settings)
+    return sides | ({"A and B": shared} if shared else {})
 
 
 def _list_notes(result: SideComparison) -> Iterator[str]:
@@ -183,11 +194,10 @@ def _list_notes(result: SideComparison) -> Iterator[str]:
         )
 
 
-def _print_markdown_summary(result: SideComparison, fail_on: str, limit: FailLimit | None) -> None:
+def _print_markdown_summary(result: SideComparison, limits: Sequence[FailLimit]) -> None:
     """Print the number of verdicts, the versions, the table, and what could not be compared.
 
-    The heading says whether all cells pass `limit`, whose text is `fail_on`. The last list says why
-    one does not.
+    The heading says whether all cells pass all limits. The last list says why one does not.
     """
     from collections import Counter
 
@@ -197,18 +207,24 @@ def _print_markdown_summary(result: SideComparison, fail_on: str, limit: FailLim
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in verdicts.items())
     escape_field = formats.FORMATS["markdown"].escape_field
     outcome, heading, lines = "", "Not compared:", result.gaps
-    if limit:
-        goal = f"{fail_on}, must find {limit.must_find:.1%}" if limit.must_find else fail_on
-        heading, lines = "Why:", limit.list_problems(result.comparisons, result.gaps)
-        outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(goal)}): "
+    if limits:
+        goals = ", ".join(limit.text for limit in limits)
+        if limits[0].must_find:
+            goals += f", must find {limits[0].must_find:.1%}"
+        problems = [limit.list_problems(result.comparisons, result.gaps) for limit in limits]
+        heading, lines = "Why:", [*dict.fromkeys(itertools.chain(*problems))]
+        outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(goals)}): "
     print(f"**Training speed: {outcome}{counts}**\n")
-    sides = {"A": result.software_of_a, "B": result.software_of_b}
+    for name, text in _describe_sides(result).items():
+        print(f"- {name}: {escape_field(text)}")
+    software = {"A": result.software_of_a, "B": result.software_of_b}
     if result.software_of_a == result.software_of_b:
-        sides = {"A and B": result.software_of_a}
-    for name, software in sides.items():
-        print(f"- {name}: {escape_field('; '.join(software))}")
-    if limit and (sentence := _describe_detectable_change(limit, result.comparisons)):
-        print(f"- {sentence[0].upper()}{sentence[1:]}.")
+        software = {"A and B": result.software_of_a}
+    for name, versions in software.items():
+        print(f"- {name}: {escape_field('; '.join(versions))}")
+    for limit in limits:
+        if sentence := limit.describe_detectable_change(result.comparisons):
+            print(f"- {sentence[0].upper()}{sentence[1:]}.")
     print()
     print(tables.comparison_table(result.comparisons, format_name="markdown"))
     for note in _list_notes(result):
@@ -238,26 +254,14 @@ def _print_self_comparison(
         )
 
 
-def _describe_detectable_change(limit: FailLimit, comparisons: Sequence[CellComparison]) -> str:
-    """Return which change would have been found in each cell; empty if none is known."""
-    changes = [limit.detectable_change(row) for row in comparisons]
-    known_changes = [change for change in changes if change is not None]
-    if not known_changes:
-        return ""
-    return (
-        f"a {limit.change_word} of {max(known_changes):.1%} would have been found in each checked "
-        "cell with a probability of 80 % or more"
-    )
-
-
 def _say_limit(
-    limit: FailLimit, text: str, comparisons: Sequence[CellComparison], problems: Sequence[str]
+    limit: FailLimit, comparisons: Sequence[CellComparison], gaps: Sequence[str]
 ) -> None:
-    """Print to standard error what change `--fail-on` would have found, and the problems."""
-    if sentence := _describe_detectable_change(limit, comparisons):
-        say(f"--fail-on {text}: {sentence}")
-    for problem in problems:
-        say(f"--fail-on {text}: {problem}")
+    """Print to standard error what change the limit would have found, and the problems."""
+    if sentence := limit.describe_detectable_change(comparisons):
+        say(f"--fail-on {limit.text}: {sentence}")
+    for problem in limit.list_problems(comparisons, gaps):
+        say(f"--fail-on {limit.text}: {problem}")
 
 
 _HINT = "name the fields that differ on one side (threads=2, kernel=native)"

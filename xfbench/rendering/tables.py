@@ -48,6 +48,7 @@ _WIDE_NOTE = (
     "differ too much."
 )
 _TWO_SESSIONS_NOTE = "indicative: two sessions do not show how much sessions differ."
+_NOISY_NOTE = "indicative: most launches of a row were noisy."
 _NO_EXCHANGE_NOTE = (
     "exchange –: ranks took longer to compute alone than for a whole step together, so something "
     "disturbed them."
@@ -407,6 +408,8 @@ def comparison_table(
         )
         interval = "–" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
         verdict = (comparison.verdict or f"no verdict: {comparison.reason}").replace("_", " ")
+        if comparison.verdict and comparison.is_mostly_noisy:
+            verdict += " (noisy)"
         visible = "–" if smallest_difference is None else f"{1 + smallest_difference:.3f}"
         count = comparison.figures.describe_count()
         names = _split_names(comparison.a, comparison.b)
@@ -671,6 +674,8 @@ def _reasons_for_indicative_rows(rows: Sequence[Row]) -> Iterator[str]:
         yield _WIDE_NOTE
     if any(row.sessions == 2 and speed.label == "claim" for row, speed in indicative):
         yield _TWO_SESSIONS_NOTE
+    if any(row.is_mostly_noisy and speed.label == "claim" for row, speed in indicative):
+        yield _NOISY_NOTE
 
 
 def _is_best_of_other_launches(row: Row) -> bool:

@@ -142,6 +142,8 @@ def _interval_sentence(row: Row) -> str:
         ),
         "smoke": "only a smoke test",
     }[row.label]
+    if row.is_mostly_noisy and speed.label == "claim":
+        label = "indicative; most of them were noisy"
     if row.sessions == 2:
         label = "two sessions: the interval does not contain the difference between them"
     remarks = [f"{row.unstable} changed level"] if row.unstable else []
