@@ -86,6 +86,7 @@ STATUS = {
     "xfbench leaderboard --where 'created>=2026-11' --where machine.cpu_model~epyc": {0, 1},
     "xfbench results list --where status!=ok --json": {0, 1},
     "xfbench results list --where 'conditions.other_cpus>0.5'": {0, 1},
+    "xfbench compare ranks=4 ranks=1": {0, 1},
     "xfbench doctor": {0, 1},
     "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
     "xfbench compare after before --fail-on slower:5%": {0, 1},
