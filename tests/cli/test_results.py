@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import re
 
 import duckdb
 import pytest
 
+from xfbench.cli import conclusion
 from xfbench.store import published
 from xfbench.store.results_folder import Store
 
@@ -48,6 +50,30 @@ def test_show_accepts_the_start_of_an_id(run_inline, make_results):
     assert record.id in text and "request.framework  reference" in text and "file  " in text
     unknown = run_inline("results", "show", "zz")
     assert unknown.returncode == 2 and len(unknown.stderr.splitlines()) == 1
+
+
+def test_after_a_run_a_line_says_what_to_do_about_launches_without_a_figure(
+    run_inline, record, tmp_path, capsys
+):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    kinds = (("crashed", "no memory"), ("timed_out", "too slow"), ("invalid", "swapped"))
+    records = [
+        record(launch=launch, fields={"status": status, "reason": reason, "measurement": None})
+        for launch, (status, reason) in enumerate(kinds, 1)
+    ]
+    for each in records:
+        store.add(each)
+    conclusion.print_leaderboard_and_results_path(records, store)
+    failed, invalid = [line for line in capsys.readouterr().out.splitlines() if " launch" in line][
+        -2:
+    ]
+    command = re.fullmatch(
+        r"2 launches failed: xfbench (.*) names the files .* --resume .*", failed
+    )
+    shown = run_inline(*command[1].split())
+    assert "reason  too slow" in shown.stdout
+    assert invalid.startswith("1 launch invalid, so not counted")
 
 
 @pytest.mark.parametrize("folder", ["results", "none"])

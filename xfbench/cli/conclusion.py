@@ -9,6 +9,7 @@ from xfbench.analysis import leaderboard
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, Table
 from xfbench.base import paths, revisions
 from xfbench.base.terminal_text import terminal_width
+from xfbench.base.wording import pluralize
 from xfbench.model import certificate
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
@@ -16,6 +17,7 @@ from xfbench.rendering import profile_tables, tables
 from xfbench.rendering.report.repeat import setting_options
 from xfbench.store.results_folder import Store
 
+_FAILED_STATUSES = ("failed", "crashed", "timed_out")
 # The options of `xfbench verify` that decide what a certificate is about.
 _VERIFY_OPTIONS = (
     *("--framework", "--workload", "--kernel", "--device", "--precision", "--site", "--launcher"),
@@ -39,17 +41,35 @@ def print_leaderboard_and_results_path(
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables, terminal_width()))
     results_words = [] if folder == paths.results(None) else ["--results", str(folder)]
-    for line in dict.fromkeys(_suggest_next_commands(board_tables, results_words)):
+    suggestions = [
+        *_suggest_verification(board_tables, results_words),
+        *_suggest_repetition(records, results_words),
+    ]
+    for line in dict.fromkeys(suggestions):
         print(line)
     print(f"Records: {folder} ({len(records)} new)")
     results_option = "".join(f" {shlex.quote(word)}" for word in results_words)
     print(f"Tables: xfbench leaderboard{results_option} · report: xfbench report{results_option}")
 
 
-def _suggest_next_commands(
-    board_tables: Sequence[Table], results_words: list[str]
-) -> Iterator[str]:
-    """Yield a line for each thing that the user can do about the tables.
+def _suggest_repetition(records: Sequence[Record], results_words: list[str]) -> Iterator[str]:
+    """Yield what the user can do about launches that have no figure, a line for each kind."""
+    failed = [record for record in records if record.status in _FAILED_STATUSES]
+    if failed:
+        show = shlex.join(["xfbench", "results", "show", failed[-1].id[7:19], *results_words])
+        yield (
+            f"{pluralize(len(failed), 'launch')} failed: {show} names the files of the last one; "
+            "the same command with --resume repeats them"
+        )
+    if invalid := sum(record.status == "invalid" for record in records):
+        yield (
+            f"{pluralize(invalid, 'launch')} invalid, so not counted: mend what the reason names, "
+            "and run the command again without --resume"
+        )
+
+
+def _suggest_verification(board_tables: Sequence[Table], results_words: list[str]) -> Iterator[str]:
+    """Yield a command for each row that is not ranked because it has no certificate.
 
     `results_words`: the option for the results folder; empty if it is the default one.
     """
@@ -77,5 +97,6 @@ def print_compare_commands(plan: Plan, store: Store) -> None:
     for field, values in values_by_field.items():
         for value in values[1:]:
             command = ["xfbench", "compare", f"{field}={value}", f"{field}={values[0]}"]
-            command += ["--fail-on", "slower:5%", "--results", str(store.folder)]
+            command += ["--fail-on", "slower:5%", "--must-find", "10%"]
+            command += ["--results", str(store.folder)]
             print(f"Compare: {shlex.join(command)}")
