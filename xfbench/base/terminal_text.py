@@ -12,6 +12,7 @@ from other programs.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -26,6 +27,7 @@ FIELD_LENGTH, MAX_LENGTH = 240, 1200
 _INVISIBLE = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
 _PRINTABLE_ASCII = re.compile(r"[ -~]*")
 _MAX_MARKS = 3
+_STYLE_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
 
 
 def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:
@@ -62,6 +64,24 @@ def terminal_width() -> int:
     If the environment variable COLUMNS is set, the width is its value.
     """
     return shutil.get_terminal_size((100, 24)).columns
+
+
+def add_style(text: str, style: str) -> str:
+    """Return the text in a style, if standard output is a terminal that shows colours.
+
+    The styles are bold, dim, red, green and yellow. The environment variable NO_COLOR turns all of
+    them off, and so does the terminal "dumb".
+    """
+    has_colours = (
+        sys.stdout is not None
+        and sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and os.environ.get("TERM", "") not in ("", "dumb")
+    )
+    if not has_colours:
+        return text
+    start, end = f"\x1b[{_STYLE_CODES[style]}m", "\x1b[0m"
+    return "\n".join(f"{start}{line}{end}" for line in text.split("\n"))
 
 
 def is_interactive() -> bool:

@@ -172,9 +172,8 @@ def check(
     \b
         xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
     """
-    from tabulate import tabulate
-
     from xfbench.datasets import checking
+    from xfbench.rendering.formats import FORMATS
 
     with _raise_data_errors_as_usage_errors(), _open_progress() as report:
         checked_sets = checking.compare_data_sets(folders, report)
@@ -186,17 +185,17 @@ def check(
             [
                 checked_set.folder,
                 checked_set.format,
-                checked_set.samples,
+                str(checked_set.samples),
                 checked_set.stream_digest[7:19],
                 "–"
                 if checked_set.largest_pixel_difference is None
-                else checked_set.largest_pixel_difference,
+                else str(checked_set.largest_pixel_difference),
                 checked_set.defect or "",
             ]
             for checked_set in checked_sets
         ]
         headers = ["data set", "format", "samples", "stream", "largest difference", "defect"]
-        print(tabulate(rows, headers, disable_numparse=True))
+        print(FORMATS["text"].render_table(headers, rows))
         if len(checked_sets) > 1:
             print("equal" if document["equal"] else "different")
     if not document["equal"]:
@@ -210,9 +209,8 @@ def list_(as_json: JsonOption = False) -> None:
     \b
         xfbench data list
     """
-    from tabulate import tabulate
-
     from xfbench.datasets import sets
+    from xfbench.rendering.formats import FORMATS
     from xfbench.worker.input import DIGITS
 
     prepared_sets = sets.list_prepared()
@@ -235,11 +233,8 @@ def list_(as_json: JsonOption = False) -> None:
         for prepared_set in prepared_sets
     ]
     rows.insert(0, ["digits", "digits", "–", _format_counts(DIGITS), "1×8×8", "comes with xfbench"])
-    print(
-        tabulate(
-            rows, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
-        )
-    )
+    headers = ["--data", "name", "format", "samples", "shape", "digest"]
+    print(FORMATS["text"].render_table(headers, rows))
 
 
 def _format_counts(samples: Mapping[str, int]) -> str:

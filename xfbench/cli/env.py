@@ -50,9 +50,8 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List the existing environments with their folder and size."""
-    from tabulate import tabulate
-
     from xfbench.environments import environment
+    from xfbench.rendering.formats import FORMATS
 
     environments = environment.describe_existing_environments()
     if as_json:
@@ -69,13 +68,8 @@ def list_(as_json: JsonOption = False) -> None:
         )
         for environment_info in environments
     ]
-    print(
-        tabulate(
-            rows,
-            ("framework", "version", "python", "kind", "size", "folder"),
-            disable_numparse=True,
-        )
-    )
+    headers = ("framework", "version", "python", "kind", "size", "folder")
+    print(FORMATS["text"].render_table(headers, rows))
 
 
 @app.command()

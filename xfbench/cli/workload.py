@@ -22,8 +22,7 @@ _NameArgument = Annotated[str, typer.Argument(help="Name of a workload.", show_d
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List workloads with their input shape, parameters, operations, batch size and data."""
-    from tabulate import tabulate
-
+    from xfbench.rendering.formats import FORMATS
     from xfbench.workloads import workloads
 
     workload_by_name = workloads()
@@ -36,13 +35,13 @@ def list_(as_json: JsonOption = False) -> None:
             "×".join(map(str, workload.network.input_shape)),
             f"{workload.network.learned_count:,}",
             f"{workload.network.forward_macs:,}",
-            workload.batch_size,
+            str(workload.batch_size),
             workload.data,
         )
         for name, workload in workload_by_name.items()
     ]
     headers = ("name", "input", "parameters", "forward MACs/image", "batch", "data")
-    print(tabulate(rows, headers, disable_numparse=True))
+    print(FORMATS["text"].render_table(headers, rows))
 
 
 @app.command()
@@ -52,7 +51,7 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
     \b
         xfbench workload show googlenet
     """
-    from tabulate import tabulate
+    from xfbench.rendering.formats import FORMATS
 
     document = _describe_workload(name)
     if as_json:
@@ -76,7 +75,8 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
         )
         for layer in document["layers"]
     ]
-    print(tabulate(rows, ("layer", "type", "reads", "output", "parameters"), disable_numparse=True))
+    headers = ("layer", "type", "reads", "output", "parameters")
+    print(FORMATS["text"].render_table(headers, rows))
 
 
 @app.command()

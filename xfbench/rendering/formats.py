@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
-from xfbench.base.terminal_text import make_legible
+from xfbench.base.terminal_text import add_style, make_legible
 from xfbench.rendering import fitting
 from xfbench.statistics import Interval
 
@@ -53,7 +53,7 @@ class Format:
     - `escape`: function that escapes a field, if tabulate does not. tabulate escapes fields for
       LaTeX and HTML.
     - `column_gap`: number of characters that a column of a line needs beside its texts.
-    - `has_lines`: whether headings and notes are read line by line, as in a terminal.
+    - `has_lines`: whether the text is for a terminal, which shows lines and colours.
     - `names_intervals`: whether a note says what brackets are, because the table stands alone.
     """
 
@@ -74,6 +74,9 @@ class Format:
         """
         rows = [[self.escape_field(field) for field in line] for line in lines]
         names = [self.escape_field(name) for name in headers]
+        if self.has_lines:
+            rows = [[*map(_add_field_style, names, row)] for row in rows]
+            names = [add_style(name, "bold") for name in names]
         return tabulate(rows, names, self.style, disable_numparse=True)
 
     def render_tables_that_fit(
@@ -112,6 +115,12 @@ class Format:
         """Return `text` as a note below a table."""
         return self.note(self._make_legible_and_wrap(text, max_width))
 
+    def render_warning(self, text: str, max_width: int | None = None) -> str:
+        """Return `text` as a note that a terminal shows in yellow."""
+        if self.has_lines:
+            return add_style(self._make_legible_and_wrap(text, max_width), "yellow")
+        return self.render_note(text, max_width)
+
     def join(self, parts: Sequence[str]) -> str:
         """Return headings, tables and notes as one text."""
         return "\n".join(parts)
@@ -126,6 +135,15 @@ class Format:
     def escape_field(self, text: str) -> str:
         """Return a field as `render_table` passes it to tabulate."""
         return self.escape(make_legible(text, _MAX_FIELD_CHARS))
+
+
+def _add_field_style(header: str, text: str) -> str:
+    """Return a field of a table for a terminal: verdicts and failures have a colour."""
+    if header == "status" and text != "ok":
+        return add_style(text, "red")
+    if header == "A is" and text in ("faster", "slower"):
+        return add_style(text, "green" if text == "faster" else "red")
+    return text
 
 
 _LATEX_PREAMBLE = "% In the preamble: \\usepackage{booktabs,siunitx} \\sisetup{range-phrase=--}"
@@ -218,7 +236,9 @@ def _escape_block_start(match: re.Match[str]) -> str:
 
 
 FORMATS = {
-    "text": Format("simple", str, str, has_lines=True),
+    "text": Format(
+        "simple", partial(add_style, style="bold"), partial(add_style, style="dim"), has_lines=True
+    ),
     "markdown": Format(
         "github",
         lambda text: f"### {_escape_markdown(text)}\n",
@@ -256,16 +276,19 @@ def render_listing(
         for number, name in enumerate(headers)
     }
     widths = fitting.wrap_columns(columns, less_important, max_width)
+    fields = ([_add_field_style(name, text) for text in columns[name]] for name in widths)
     table = tabulate(
-        [*zip(*(columns[name] for name in widths), strict=True)],
-        list(widths),
+        [*zip(*fields, strict=True)],
+        [add_style(name, "bold") for name in widths],
         "simple",
         disable_numparse=True,
         maxcolwidths=[*widths.values()],
     )
     left_out = [name for name in headers if name not in widths]
-    note = f"\nNot shown, because lines are short: {', '.join(left_out)}" if left_out else ""
-    return table + note
+    if not left_out:
+        return table
+    note = f"Not shown, because lines are short: {', '.join(left_out)}"
+    return f"{table}\n{add_style(note, 'dim')}"
 
 
 def wrap_markdown(block: str) -> str:

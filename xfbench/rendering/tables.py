@@ -730,7 +730,7 @@ def _render_unranked(
             [name for name, _ in columns], lines, f"Not ranked: {table.title}"
         ),
         *(
-            table_format.render_note(f"[{number}] {reason}", max_width)
+            table_format.render_warning(f"[{number}] {reason}", max_width)
             for number, reason in enumerate(reasons, 1)
         ),
     ]

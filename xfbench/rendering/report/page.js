@@ -262,10 +262,38 @@ addEventListener("DOMContentLoaded", () => {
     });
   }
 
+  function addCopyButton(code) {
+    const [box, button, message] = ["div", "button", "output"].map((tag) =>
+      document.createElement(tag),
+    );
+    box.className = "copyable";
+    button.type = "button";
+    button.textContent = "Copy";
+    button.setAttribute("aria-label", `Copy ${code.textContent.trim()}`);
+    code.replaceWith(box);
+    box.append(code, button, message);
+  }
+
+  // A page that a server sends without encryption has no clipboard. There, the command is selected,
+  // and the older function copies the selection.
+  async function copy(button) {
+    const [code, , message] = button.parentNode.children;
+    try {
+      await navigator.clipboard.writeText(code.textContent.trim());
+      message.value = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      message.value = document.execCommand("copy") ? "Copied" : "Selected";
+    }
+    setTimeout(() => (message.value = ""), 2000);
+  }
+
   document.addEventListener("click", (event) => {
+    const copying = event.target.closest(".copyable button");
+    if (copying) copy(copying);
     const rest = event.target.closest(".rest button");
     if (rest) showAll(rest.closest(".rest").previousElementSibling.firstElementChild);
-    const button = event.target.closest("table.board button");
+    const button = event.target.closest("table.board th > button");
     if (!button) return;
     if (button.closest("thead")) sort(button.closest("th"));
     else open(button.closest("tbody"));
@@ -285,6 +313,7 @@ addEventListener("DOMContentLoaded", () => {
   addEventListener("afterprint", () => {
     for (const one of closed.splice(0)) one.open = false;
   });
+  for (const code of document.querySelectorAll("code.command")) addCopyButton(code);
   compareLayers();
   arrive();
 });
