@@ -204,6 +204,7 @@ def test_launches_whose_level_changes_count_and_are_shown(record, changed):
     assert row.images_per_second.low < 40
     assert row.reason == NO_CERTIFICATE
     shown = tables.to_text([table])
+    assert "changed level: the steps of a launch became faster or slower for good." in shown
     assert "4 (indicative)" in shown and f"range, {changed} changed level" in shown
 
 

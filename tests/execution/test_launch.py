@@ -335,7 +335,7 @@ def test_busy_process_beside_a_launch_is_named_in_its_record(
     finished_launch = launch_fake(fake_framework.SLOW)
     assert "burner" in [process.name for process in finished_launch[0].conditions.competing]
     strict_record = judge_changed_reply(finished_launch, lambda reply: None, strict=True)
-    assert strict_record.status == "invalid" and "burner used" in strict_record.reason
+    assert strict_record.status == "invalid" and "burner (pid" in strict_record.reason
 
 
 def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_path):

@@ -38,7 +38,7 @@ def test_busy_process_is_detected_and_named(burner):
     [competitor] = [competitor for competitor in measured.competing if competitor.name == "burner"]
     assert 0.2 < competitor.cpus < 1.2
     assert measured.other_cpus > 0.2
-    assert any(line.startswith("burner used") for line in conditions.list_disturbances(measured, 2))
+    assert any(line.startswith("burner (pid") for line in conditions.list_disturbances(measured, 2))
 
 
 def test_own_work_is_not_counted_as_noise():
@@ -60,13 +60,17 @@ def test_own_work_is_not_counted_as_noise():
 def test_cpu_time_of_ended_processes_is_reported():
     measured = QUIET.model_copy(update={"other_cpus": 1.4})
     [line] = conditions.list_disturbances(measured, 2)
-    assert line == "processes that have ended used 1.4 cores"
+    assert line == "short-lived or small processes used 1.4 cores"
 
 
 @pytest.mark.parametrize(
     ("update", "line"),
     [
         ({"competing": (Competitor(name="stress", cpus=0.9),)}, "stress used 0.9 cores"),
+        (
+            {"competing": (Competitor(name="stress", cpus=0.9, pid=7),)},
+            "stress (pid 7) used 0.9 cores",
+        ),
         ({"steal_seconds": 2.0}, "the hypervisor took 10% of the CPU time"),
         ({"throttled_seconds": 0.05}, "the CPU limit throttled processes for 0.1 s"),
         ({"swap_bytes": 3_000_000}, "3 MB were swapped out"),

@@ -94,7 +94,11 @@ def conditions_between(
     """
     seconds = max(after.moment - before.moment, 1e-9)
     competing = [
-        Competitor(name=name, cpus=(used - before.processes.get(key, (name, 0.0))[1]) / seconds)
+        Competitor(
+            name=name,
+            cpus=(used - before.processes.get(key, (name, 0.0))[1]) / seconds,
+            pid=key[0],
+        )
         for key, (name, used) in after.processes.items()
     ]
     return Conditions(
@@ -132,7 +136,9 @@ def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
     `cores` is the number of cores that the launch could use.
     """
     reasons = [
-        f"{competitor.name} used {competitor.cpus:.1f} cores" for competitor in conditions.competing
+        f"{competitor.name}{'' if competitor.pid is None else f' (pid {competitor.pid})'} "
+        f"used {competitor.cpus:.1f} cores"
+        for competitor in conditions.competing
     ]
     named_cpus = sum(competitor.cpus for competitor in conditions.competing)
     if (
@@ -140,7 +146,7 @@ def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
         and conditions.other_cpus - named_cpus > _COMPETING_CPUS * cores
     ):
         reasons.append(
-            f"processes that have ended used {conditions.other_cpus - named_cpus:.1f} cores"
+            f"short-lived or small processes used {conditions.other_cpus - named_cpus:.1f} cores"
         )
     if (
         conditions.seconds

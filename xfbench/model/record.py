@@ -362,10 +362,14 @@ class Machine(DocumentPart):
 
 
 class Competitor(DocumentPart):
-    """Another process that used CPUs during the launch."""
+    """Another process that used CPUs during the launch.
+
+    `pid` is its process id; null: a record of an earlier version.
+    """
 
     name: str
     cpus: float
+    pid: int | None = None
 
 
 class Conditions(DocumentPart):

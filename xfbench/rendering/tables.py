@@ -49,6 +49,9 @@ _WIDE_NOTE = (
 )
 _TWO_SESSIONS_NOTE = "indicative: two sessions do not show how much sessions differ."
 _NOISY_NOTE = "indicative: most launches of a row were noisy."
+_LEVEL_NOTE = (
+    "changed level: the steps of a launch became faster or slower for good. All of them count."
+)
 _NO_EXCHANGE_NOTE = (
     "exchange –: ranks took longer to compute alone than for a whole step together, so something "
     "disturbed them."
@@ -633,6 +636,8 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
     if noisy:
         count = pluralize(launches, "launch")
         yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
+    if "launches" in names and any(row.unstable for row in rows):
+        yield _LEVEL_NOTE
     if names_intervals and "of best" in names and any(row.relative_interval for row in rows):
         yield _BEST_NOTE
         names = [name for name in names if name != "of best"]
