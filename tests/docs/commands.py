@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-_FOLDERS = ("docs", "docs/how-to", "docs/measured", "docs/reference", "docs/tutorials")
+_FOLDERS = (*("docs", "docs/how-to", "docs/measured", "docs/reference", "docs/tutorials"),)
 _FILES = [file for folder in _FOLDERS for file in ROOT.glob(f"{folder}/*.md")]
 PAGES = ["README.md", *sorted(str(file.relative_to(ROOT)) for file in _FILES)]
 PROGRAMS = "xfbench make pytest python reframe sed sh export cp mv cat git pip uv".split()
@@ -204,6 +204,12 @@ def join_code(page, language):
     """Return all code of this language on a page as one text."""
     lines = code_lines((ROOT / page).read_text())
     return "\n".join(line for block_language, line in lines if block_language == language)
+
+
+def list_items(text):
+    """Return the items of the lists in this Markdown text, each as one line."""
+    items = re.findall(r"^- (.*(?:\n  .*\S.*)*)", text, re.MULTILINE)
+    return [" ".join(item.split()) for item in items]
 
 
 def find_commands(page):

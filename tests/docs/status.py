@@ -7,9 +7,8 @@ import json
 import tarfile
 from pathlib import Path
 
-from tabulate import tabulate
-
 from xfbench.model import adapter
+from xfbench.rendering import formats
 
 DOCS = Path(__file__).parents[2] / "docs"
 COLUMNS = {
@@ -83,7 +82,7 @@ def build_status_table():
         [framework, *(describe(framework, kind, launches) for kind in COLUMNS.values())]
         for framework in adapter.list_names()
     ]
-    return tabulate(rows, ["framework", *COLUMNS], "github", disable_numparse=True)
+    return formats.markdown_table(["framework", *COLUMNS], rows)
 
 
 if __name__ == "__main__":
