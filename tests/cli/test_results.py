@@ -76,6 +76,16 @@ def test_after_a_run_a_line_says_what_to_do_about_launches_without_a_figure(
     assert invalid.startswith("1 launch invalid, so not counted")
 
 
+def test_high_rates_have_no_exponent(run_inline, make_results, record):
+    fast = record(steps=(2e-4,))
+    make_results().add(fast)
+    images_per_second = fast.request.global_batch_size / 2e-4
+    assert images_per_second >= 10_000
+    text = f"{images_per_second:,.0f}".replace(",", " ")
+    assert text in run_inline("results", "list").stdout
+    assert f"{text} (by the median" in run_inline("results", "show", fast.id[7:19]).stdout
+
+
 @pytest.mark.parametrize("folder", ["results", "none"])
 def test_show_finds_a_published_value(run_inline, make_results, folder):
     make_results()

@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-_FOLDERS = ("docs", "docs/how-to", "docs/measured", "docs/reference", "docs/tutorials")
+_FOLDERS = (
+    *("docs", "docs/how-to", "docs/laptop", "docs/measured", "docs/reference", "docs/tutorials"),
+)
 _FILES = [file for folder in _FOLDERS for file in ROOT.glob(f"{folder}/*.md")]
 PAGES = ["README.md", *sorted(str(file.relative_to(ROOT)) for file in _FILES)]
 PROGRAMS = "xfbench make pytest python reframe sed sh export cp mv cat git pip uv".split()
@@ -113,6 +115,11 @@ RUN_BY_OTHER_TESTS = {
         "needs a confirmed search: tests/cli/test_tune.py"
     ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
+    **{
+        f"xfbench study run {page.stem} --size laptop": "at size smoke: tests/studies/test_smoke.py"
+        for page in (ROOT / "docs/laptop").glob("*.md")
+        if page.stem != "thread-sweep"  # a tutorial reads its results
+    },
     "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
     "--scaling weak --launcher slurm": "tests/cluster/test_cluster.py",
     "reframe -C docs/reframe/settings.py -c docs/reframe/xfbench_test.py -r --performance-report": (
@@ -207,6 +214,12 @@ def join_code(page, language):
     """Return all code of this language on a page as one text."""
     lines = code_lines((ROOT / page).read_text())
     return "\n".join(line for block_language, line in lines if block_language == language)
+
+
+def list_items(text):
+    """Return the items of the lists in this Markdown text, each as one line."""
+    items = re.findall(r"^- (.*(?:\n  .*\S.*)*)", text, re.MULTILINE)
+    return [" ".join(item.split()) for item in items]
 
 
 def find_commands(page):

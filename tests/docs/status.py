@@ -1,17 +1,20 @@
-"""The table of README.md that says what was tested, from the records in docs/.
+"""The tables of README.md that say what was tested, from the records in docs/ and the site files.
 
-`python -m tests.docs.status` prints it.
+`python -m tests.docs.status` prints them.
 """
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
-from tabulate import tabulate
-
+from xfbench.host import sites
+from xfbench.launchers import resources
 from xfbench.model import adapter
+from xfbench.rendering import formats
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 COLUMNS = {
     "CPU": {"device": "cpu", "ranks": 1},
     "GPU (CUDA)": {"device": "cuda"},
@@ -77,14 +80,57 @@ def describe(framework, conditions, launches):
 
 
 def build_status_table():
-    """Return the table in Markdown: a row for each framework."""
+    """Return the table of frameworks in Markdown."""
     launches = read_certified_requests()
     rows = [
         [framework, *(describe(framework, kind, launches) for kind in COLUMNS.values())]
         for framework in adapter.list_names()
     ]
-    return tabulate(rows, ["framework", *COLUMNS], "github", disable_numparse=True)
+    return formats.markdown_table(["framework", *COLUMNS], rows)
+
+
+def find_sites_on_test_cluster():
+    """Return the names of the sites that tests/cluster passes to a command on its Slurm cluster."""
+    texts = [path.read_text() for path in sorted((ROOT / "tests/cluster").glob("test_*.py"))]
+    return set(re.findall(r"--site ([a-z][\w-]*)", "\n".join(texts)))
+
+
+def describe_site(name, launches, sites_on_cluster):
+    """Return how a site file that comes with xfbench was tested.
+
+    - A day: the last verified launch in docs/ with this site. A site that only chooses the local
+      launcher is the same as none.
+    - "real Slurm, in tests/cluster": a test runs it on a cluster.
+    - "not available": xfbench has no launcher for it.
+    - "untested": all other cases. A machine that is retired cannot be tested any more.
+    """
+    site = sites.load_site(name)
+    if site.launcher not in resources.LAUNCHERS:
+        return "not available"
+    same_as_none = site == sites.Site(title=site.title)
+    days = [
+        day
+        for _, request, day in launches
+        if request.get("site") == name
+        or (same_as_none and not request.get("site") and is_kind(request, {"launcher": "local"}))
+    ]
+    if days:
+        return max(days)
+    if name in sites_on_cluster:
+        return "real Slurm, in tests/cluster"
+    return "untested, retired" if "(retired)" in site.title else "untested"
+
+
+def build_site_table():
+    """Return the table of the site files that come with xfbench, in Markdown."""
+    launches, on_cluster = read_certified_requests(), find_sites_on_test_cluster()
+    names = sorted(file.stem for file in (ROOT / "launchers/sites").glob("*.toml"))
+    rows = [
+        [name, sites.load_site(name).launcher, describe_site(name, launches, on_cluster)]
+        for name in names
+    ]
+    return formats.markdown_table(["site", "launcher", "tested"], rows)
 
 
 if __name__ == "__main__":
-    print(build_status_table())
+    print(build_status_table(), build_site_table(), sep="\n\n")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.commands import list_items
+
 ROOT = Path(__file__).parents[2]
 PAGES = {
     "docs/faults.md": 11,
@@ -49,30 +51,31 @@ def test_tests_named_on_a_page_exist(page):
     assert missing == set()
 
 
-def rows_without_tests(lines):
-    """Return the rows of tables of tests or limits that name no test and no option."""
-    rows, in_test_table = [], False
-    for previous_line, line in zip(["", *lines], lines, strict=False):
-        if line.startswith("| ---"):
-            in_test_table = previous_line.endswith(
-                ("tests |", "below `tests/` |", "| option, or where |")
-            )
-        elif not line.startswith("|"):
-            in_test_table = False
-        elif in_test_table and not TEST_REFERENCE.search(line) and "| `--" not in line:
-            rows.append(line)
-    return rows
+def entries_without_tests(text):
+    """Return the entries of lists of tests, and of tables of limits, that name no test or option.
+
+    A list of tests is one in which an item has "Tests:".
+    """
+    entries = []
+    for block in re.findall(r"(?:^- .*\n(?:  .*\n)*)+", text, re.MULTILINE):
+        items = list_items(block)
+        if any("Tests:" in item for item in items):
+            entries += items
+    for table in re.findall(r"\| option, or where \|\n\| ---.*\n((?:\|.*\n)+)", text):
+        entries += [row for row in table.splitlines() if "| `--" not in row]
+    return [entry for entry in entries if not TEST_REFERENCE.search(entry)]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_table_row_names_a_test(page):
-    assert rows_without_tests(read_page(page).splitlines()) == []
+def test_every_entry_names_a_test(page):
+    assert entries_without_tests(read_page(page)) == []
 
 
-def test_row_without_a_test_is_reported():
-    table = ["| fault | tests |", "| --- | --- |", "| a | `test_a.py::test_a` |", "| b | – |"]
-    assert rows_without_tests(table) == ["| b | – |"]
-    assert rows_without_tests(["| a | b |", "| --- | --- |", "| c | d |"]) == []
+def test_entry_without_a_test_is_reported():
+    text = "- a. Tests:\n  `test_a.py::test_a`.\n- b.\n\n- c\n"
+    assert entries_without_tests(text) == ["b."]
+    table = "| what | limit | option, or where |\n| --- | --- | --- |\n| a | 1 | `--a` |\n"
+    assert entries_without_tests(table + "| b | 2 | – |\n") == ["| b | 2 | – |"]
 
 
 def test_undefined_name_and_missing_file_are_detected():

@@ -30,6 +30,9 @@ from tests.docs.commands import (
 )
 from xfbench import cli
 
+# The target of a link in the text, or of a reference.
+_LINK = re.compile(r"(?:\]\(|^\[[^\]]+\]: )([^)#:\s]+)(?:#[^)\s]*)?(?:\)|$)", re.MULTILINE)
+
 
 def parse(command, words, name="xfbench"):
     """Parse the words with this command's parser, and what remains with the subcommand's."""
@@ -93,12 +96,13 @@ def test_python_examples_use_names_that_exist():
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_files(page):
     text = (ROOT / page).read_text()
-    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+    for target in _LINK.findall(text):
         assert ((ROOT / page).parent / target).exists(), f"{page}: {target}"
 
 
 def test_docs_index_lists_every_page():
-    links = set(re.findall(r"\]\((\S+?\.md)\)", (ROOT / "docs/README.md").read_text()))
+    targets = _LINK.findall((ROOT / "docs/README.md").read_text())
+    links = {target for target in targets if target.endswith(".md")}
     pages = {Path(page) for page in PAGES if page.startswith("docs/")}
     assert links == {str(page.relative_to("docs")) for page in pages} - {"README.md"}
 
@@ -122,18 +126,29 @@ def test_readme_says_how_xfbench_gets_on_the_path():
     assert "pipx install ." in text and "uv tool install ." in text
 
 
+def read_prose_lines(page):
+    """Return the lines of a page that are neither code nor HTML."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    return [line for line in text.splitlines() if not line.startswith(("    ", "<"))]
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_prose_has_short_lines(page):
     """A long link may pass the usual 100 characters."""
-    text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
-    lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "<"))]
+    lines = [line for line in read_prose_lines(page) if not line.startswith("|")]
     assert max(map(len, lines)) <= 150
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CONTRIBUTING.md"])
+def test_tables_have_lines_of_at_most_100_characters(page):
+    tables = [line for line in read_prose_lines(page) if line.startswith("|")]
+    assert [line for line in tables if len(line) > 100] == []
 
 
 def test_the_glossary_explains_our_own_words():
     text = (ROOT / "docs/reference/glossary.md").read_text()
     for word in ("block", "cell", "outlier", "rung", "scaling, strong or weak"):
-        assert f"\n| {word} |" in text
+        assert f"\n- {word}: " in text
 
 
 def test_the_page_of_the_environment_is_complete():
@@ -141,5 +156,5 @@ def test_the_page_of_the_environment_is_complete():
     names = json.loads((ROOT / "tests/golden/variables.json").read_text())["prefixed"]
     internal = {"XFBENCH_RUN", "XFBENCH_WATCH"}  # not for users
     assert {name for name in names if name not in text} == internal
-    codes = re.findall(r"^\| (\d+) \|", text.partition("## Exit codes")[2], re.MULTILINE)
+    codes = re.findall(r"^- (\d+): ", text.partition("## Exit codes")[2], re.MULTILINE)
     assert codes == ["0", "1", "2", "3", "130"]

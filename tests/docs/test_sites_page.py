@@ -7,7 +7,7 @@ import tomllib
 import pytest
 from pydantic import BaseModel
 
-from tests.docs.commands import ROOT, join_code
+from tests.docs.commands import ROOT, join_code, list_items
 from xfbench.host import sites
 
 PAGE = "docs/reference/sites.md"
@@ -19,10 +19,11 @@ MODEL_BY_SECTION = {
 
 
 def read_rows(section):
-    """Return the cells (key, type, default, meaning, example) of each row of a section's tables."""
+    """Return (key, type, default, meaning, example) of each item of a section's lists."""
     body = (ROOT / PAGE).read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    lines = re.findall(r"^\| (`\w+` \| .*) \|$", body, re.MULTILINE)
-    return [[cell.strip("`") for cell in line.split(" | ")] for line in lines]
+    item = re.compile(r"(`\w+`) \((.*?); (?:default: )?(.*?)\): (.*) Example: (`.*`)")
+    matches = map(item.fullmatch, list_items(body))
+    return [[text.strip("`") for text in match.groups()] for match in matches if match]
 
 
 def format_default(field):
@@ -62,7 +63,5 @@ def test_complete_example_is_a_valid_site_file(tmp_path):
 
 
 def test_page_lists_every_built_in_site():
-    text = (ROOT / PAGE).read_text()
-    names = re.findall(r"^\| `([\w-]+)` \| [^|]* \|$", text, re.MULTILINE)
-    built_in = {file.stem for file in (ROOT / "launchers/sites").glob("*.toml")}
-    assert built_in <= set(names)
+    names = {item.partition(": ")[0].strip("`") for item in list_items((ROOT / PAGE).read_text())}
+    assert {file.stem for file in (ROOT / "launchers/sites").glob("*.toml")} <= names

@@ -1,4 +1,4 @@
-"""The README's table of what was tested."""
+"""The README's tables of what was tested."""
 
 from pathlib import Path
 
@@ -16,7 +16,17 @@ LAUNCHES = [
 
 
 def test_readme_says_what_the_records_in_docs_show():
-    assert status.build_status_table() in README.read_text()
+    assert f"\n\n{status.build_status_table()}\n\n" in README.read_text()
+
+
+def test_readme_says_how_each_site_file_was_tested():
+    assert f"\n\n{status.build_site_table()}\n\n" in README.read_text()
+
+
+def test_readme_is_short():
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 150
+    assert max(map(len, lines)) <= 100
 
 
 def test_framework_list_names_the_devices_without_a_certified_launch():
@@ -45,3 +55,24 @@ def test_framework_list_names_the_devices_without_a_certified_launch():
 )
 def test_status_is_the_last_day_of_a_certified_launch(framework, conditions, expected):
     assert status.describe(framework, conditions, LAUNCHES) == expected
+
+
+@pytest.mark.parametrize(
+    ("site", "request_fields", "expected"),
+    [
+        ("workstation", {"launcher": "local"}, "2026-01-01"),
+        ("workstation", {"launcher": "slurm"}, "untested"),
+        ("stampede2", {"launcher": "slurm"}, "untested, retired"),
+        ("stampede2", {"launcher": "slurm", "site": "stampede2"}, "2026-01-01"),
+        ("generic-slurm", {"launcher": "slurm", "site": "other"}, "real Slurm, in tests/cluster"),
+        ("generic-slurm", {"site": "generic-slurm"}, "2026-01-01"),
+        ("summitdev", {"launcher": "mpi"}, "not available"),
+    ],
+)
+def test_site_status_is_a_day_a_test_or_the_lack_of_both(site, request_fields, expected):
+    launches = [("torch", request_fields, "2026-01-01")]
+    assert status.describe_site(site, launches, {"generic-slurm"}) == expected
+
+
+def test_sites_on_the_test_cluster_are_those_that_its_tests_name():
+    assert status.find_sites_on_test_cluster() == {"generic-slurm"}

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.docs.commands import ROOT
+from tests.docs.commands import ROOT, list_items
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.features import GROUPS
 from xfbench.model.settings import SETTINGS
@@ -21,10 +21,11 @@ def read_section(heading):
     return text
 
 
-def list_table_keys(heading):
-    """Return the names in the first column of each table of a section, a list for each table."""
-    tables = re.findall(r"(?:^\|.*\n)+", read_section(heading), re.MULTILINE)
-    return [re.findall(r"^\| `\"?([^`\"]+)\"?` \|", table, re.MULTILINE) for table in tables]
+def list_keys_of_blocks(heading):
+    """Return the names that each table or list of a section explains, a list for each of them."""
+    blocks = re.findall(r"(?:^(?:\|.*|- .*(?:\n  .*)*)\n)+", read_section(heading), re.MULTILINE)
+    name = re.compile(r"^(?:\| |- )`\"?([^`\"]+)\"?`(?: \||:)", re.MULTILINE)
+    return [names for block in blocks if (names := name.findall(block))]
 
 
 def list_code_names(text):
@@ -50,8 +51,8 @@ def list_keys(model):
         ("Published figures", 1, list_keys(Figure)),
     ],
 )
-def test_a_table_has_every_key_and_no_other(heading, number, names):
-    keys = list_table_keys(heading)[number]
+def test_a_list_has_every_key_and_no_other(heading, number, names):
+    keys = list_keys_of_blocks(heading)[number]
     assert set(keys) == names and len(keys) == len(names)
 
 
@@ -79,11 +80,12 @@ def test_published_section_names_every_key_of_about():
 
 def test_the_overview_has_the_question_and_sources_of_every_built_in_study():
     text = (ROOT / "docs/studies.md").read_text()
-    rows = re.findall(r"^\| `([a-z-]+)` \| (.+\?) \| (.+) \|$", text, re.MULTILINE)
+    item = re.compile(r"`([a-z-]+)`: (.+\?) Source: (.+)\.")
+    entries = [match.groups() for match in map(item.fullmatch, list_items(text)) if match]
     studies = [
         experiment.load(file.stem)
         for file in sorted((ROOT / "xfbench/planning/experiments").glob("*.toml"))
     ]
-    assert rows == [
+    assert entries == [
         (study.name, study.question, ", ".join(study.sources) or "–") for study in studies
     ]

@@ -35,13 +35,13 @@ def test_every_meaning_belongs_to_an_existing_field():
 def test_every_selection_field_is_on_the_schema_page():
     page = schema_page.render_page()
     for path in selection.record_fields():
-        assert f"| `{path}` |" in page
+        assert f"\n- `{path}` (" in page
 
 
 def test_schema_page_shows_units_and_types():
     page = schema_page.render_page()
-    assert "| `measurement.step_seconds` | list of number | s |" in page
-    assert "| `machine.memory_bytes` | integer | B |" in page
-    assert "| `request.strategy_options` | object |" in page
-    assert "| `workload.input_shape` | list of integer, 3 |" in page
-    assert "| `request.threads` | integer |  | number of threads per rank |" in page
+    assert "- `measurement.step_seconds` (list of number; s): " in page
+    assert "- `machine.memory_bytes` (integer; B): " in page
+    assert "- `request.strategy_options` (object): " in page
+    assert "- `workload.input_shape` (list of integer, 3): " in page
+    assert "- `request.threads` (integer): number of threads per rank\n" in page

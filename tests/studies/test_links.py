@@ -55,12 +55,12 @@ def test_link_table_shows_traffic_per_epoch_and_its_ratio(make_link_launches, ma
     rows = {value.at: value for value in finding.values}
     assert rows["network eth0"].interval.value == pytest.approx(3.015e6 * 7500 / 1e9, rel=1e-3)
     assert rows["network eth0"].note == (
-        "3.01 MB per step, 1.51 times the 2 MB that all ranks must send, "
+        "3.01 MB per step, 1.51 times the 2.00 MB that all ranks must send, "
         "at least 0.024 s on the link"
     )
     assert rows["nvlink 0 out"].interval.value == pytest.approx(30.0)
     assert rows["nvlink 0 in"].interval.value == pytest.approx(60.0)
-    assert "nvlink 0 in" in finding.sentence and "4 times the 2 MB" in finding.sentence
+    assert "nvlink 0 in" in finding.sentence and "4 times the 2.00 MB" in finding.sentence
 
 
 def test_uncounted_link_is_reported_with_its_reason(make_link_launches, make_link_finding):

@@ -412,6 +412,10 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
 
 
 def _format_figure(figure: Figure) -> str:
+    from xfbench.rendering.formats import format_number
+
+    value = format_number(figure.value, 4)
     if figure.low is None or figure.high is None:
-        return f"{figure.value:.4g} ({figure.label})"
-    return f"{figure.value:.4g} ({figure.low:.4g} to {figure.high:.4g}, {figure.launches} launches)"
+        return f"{value} ({figure.label})"
+    low, high = (format_number(end, 4) for end in (figure.low, figure.high))
+    return f"{value} ({low} to {high}, {figure.launches} launches)"

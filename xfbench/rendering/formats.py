@@ -311,6 +311,30 @@ def wrap_markdown(block: str) -> str:
     )
 
 
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of Markdown with padded columns. The character "|" is escaped."""
+    lines = [
+        [make_legible(field, _MAX_FIELD_CHARS).replace("|", "\\|") for field in line]
+        for line in (headers, *rows)
+    ]
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    lines.insert(1, ["-" * width for width in widths])
+    padded_lines = [
+        [field.ljust(width) for field, width in zip(line, widths, strict=True)] for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in padded_lines)
+
+
+def fits_markdown(table: str) -> bool:
+    """Return whether no line of the table is longer than `MARKDOWN_WIDTH`."""
+    return max(map(len, table.splitlines())) <= MARKDOWN_WIDTH
+
+
+def join_list_items(items: Iterable[str]) -> str:
+    """Return the list items, which start with "- ", as one list, each wrapped."""
+    return "\n".join(map(wrap_markdown, items))
+
+
 def join_markdown_blocks(blocks: Iterable[str]) -> str:
     """Return the blocks as one text of Markdown, each wrapped by `wrap_markdown`.
 

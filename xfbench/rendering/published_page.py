@@ -5,9 +5,7 @@ To update the page, run `python -m xfbench.rendering.published_page > docs/publi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from tabulate import tabulate
+from collections.abc import Iterator, Sequence
 
 from xfbench.host import roofline
 from xfbench.rendering import external_figures, formats
@@ -49,24 +47,37 @@ def _published_page_parts() -> Iterator[str]:
         yield f"## {study}"
         for finding in published.findings(study):
             yield f"- {finding.citation.key}: {finding.sentence}"
-        rows = []
-        for record in published.records_of_study(study):
-            reference = external_figures.describe_figure(record)
-            rows.append((reference.key, reference.workload or "–", *reference.table_cells[2:]))
-        if rows:
-            names = ("source", "network", *external_figures.HEADERS[2:])
-            yield tabulate(rows, names, "github", disable_numparse=True)
+        figures = [*map(external_figures.describe_figure, published.records_of_study(study))]
+        if figures:
+            yield _render_figures(figures)
     yield _PEAKS
-    peaks = [
+    peaks = roofline.load_published_peaks()
+    rows = [
         (
             name,
             f"{peak['matrix_product']['float32'] / 1e12:g} TFLOP/s",
             f"{peak['memory_bandwidth'] / 1e9:g} GB/s",
-            peak["source"],
         )
-        for name, peak in roofline.load_published_peaks().items()
+        for name, peak in peaks.items()
     ]
-    yield tabulate(peaks, ("machine", "matrix product", "memory", "source"), "github")
+    yield formats.markdown_table(("machine", "matrix product", "memory"), rows)
+    yield "Their sources:"
+    yield formats.join_list_items(f"- {name}: {peak['source']}" for name, peak in peaks.items())
+
+
+def _render_figures(figures: Sequence[external_figures.FigureText]) -> str:
+    """Return a table of the figures, or a list if the lines of a table would be too long."""
+    rows = [(text.key, text.workload or "–", *text.table_cells[2:]) for text in figures]
+    table = formats.markdown_table(("source", "network", *external_figures.HEADERS[2:]), rows)
+    if formats.fits_markdown(table):
+        return table
+    items = []
+    for key, network, quantity, figure, relative_to, about in rows:
+        subjects = [text for text in (network, about) if text != "–"]
+        relative = "" if relative_to == "–" else f", relative to {relative_to}"
+        subject = f" ({' · '.join(subjects)})" if subjects else ""
+        items.append(f"- {key}: {quantity}{relative}{subject}: {figure}")
+    return formats.join_list_items(items)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def format_table(records: Sequence[Record], max_width: int | None = None) -> str
             ]
         line = [
             *(record.id[7:19], record.created[:19], record.status, record.source, *settings),
-            "–" if speed is None else f"{speed:.4g}",
+            "–" if speed is None else formats.format_number(speed, 4),
         ]
         if any(listed.figure for listed in records):
             line += [
@@ -110,7 +110,7 @@ def format_record(record: Record, place: Place, store: Store) -> str:
     speed = valid_images_per_second(record)
     lines = [format_fields(record)]
     if speed is not None:
-        lines.append(f"images per second  {speed:.5g} (by the median step)")
+        lines.append(f"images per second  {formats.format_number(speed, 5)} (by the median step)")
     position = f" at byte {place.offset}" if place.length is not None else ""
     lines.append(f"file  {make_legible(str(place.path), 4096)}{position}")
     run = store.run_folder(record)

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from xfbench.model.record import SCHEMA, Record
+from xfbench.rendering import formats
 
 _PAGE_INTRODUCTION = f"""# The record, field by field
 
@@ -26,6 +27,8 @@ This page is generated from the models by `make schema`: edit the models or
 schema `{SCHEMA}`. Programs can use the JSON schema
 `xfbench/model/record.schema.json`. Times are in seconds, sizes in bytes. A field may be null if its
 type says so. Fields may be added, but none is renamed.
+
+A list gives the type of each field, its unit, and its meaning.
 
 Use any of these paths in `--where` ([results.md](results.md)); `request.` may be omitted. In Python
 the fields are attributes ([python.md](python.md)). A record has no derived figures such as
@@ -61,18 +64,14 @@ def render_page() -> str:
     for path, model in record_and_nested_models():
         title = f"## `{path}`" if path else "## The record itself"
         sections.append(f"{title}\n\n{_first_docstring_paragraph(model)}\n")
-        lines = ["| field | type | unit | meaning |", "| --- | --- | --- | --- |"]
+        items = []
         for name, field in model.model_fields.items():
             json_name = field.alias or name
             full_name = f"{path}.{json_name}" if path else json_name
-            cells = [
-                f"`{full_name}`",
-                describe_type(field.annotation),
-                field_unit(json_name),
-                field_meaning(model, name) or "",
-            ]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        sections.append("\n".join(lines) + "\n")
+            unit = field_unit(json_name)
+            kind = "; ".join(filter(None, (describe_type(field.annotation), unit)))
+            items.append(f"- `{full_name}` ({kind}): {field_meaning(model, name) or ''}")
+        sections.append(formats.join_list_items(items) + "\n")
     return "\n".join(sections)
 
 

@@ -12,11 +12,10 @@ import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 
-from tabulate import tabulate
-
 from xfbench.model import settings
 from xfbench.model.request import Cell
 from xfbench.model.settings import Setting
+from xfbench.rendering import formats
 
 _ROOT = Path(__file__).parent.parent
 _NOTICE = "Written by `make settings` from settings.py: do not edit."
@@ -221,34 +220,39 @@ def _help_in_python(setting: Setting) -> str:
 
 
 def build_page() -> str:
-    """Return the page for users: a table of settings for each panel of the help."""
+    """Return the page for users: a list of settings for each panel of the help."""
     parts = ["# Settings", f"<!-- {_NOTICE} -->", _INTRODUCTION]
     for panel in settings.PANELS:
-        rows = [
-            [
-                f"`{setting.option}{'' if setting.is_switch else ' ' + setting.metavar}`",
-                _places(setting),
-                setting.help,
-                "–" if setting.is_switch else ", ".join(setting.choices) or setting.type.name,
-                setting.default_text or "–",
-                f"`request.{setting.cell_field}`"
-                if setting.cell_field in Cell.model_fields
-                else "–",
-            ]
+        items = [
+            _setting_item(setting)
             for setting in settings.BY_NAME.values()
             if setting.panel == panel
         ]
-        headers = ["option", "key", "what", "values", "default", "in records"]
-        for row in rows:
-            row[0] = row[0].replace("|", "\\|")
-        parts += [f"## {panel}", tabulate(rows, headers, tablefmt="github", disable_numparse=True)]
+        parts += [f"## {panel}", formats.join_list_items(items)]
     return "\n\n".join(parts) + "\n"
 
 
-def _places(setting: Setting) -> str:
+def _setting_item(setting: Setting) -> str:
+    """Return the list item that describes a setting."""
+    option = f"{setting.option}{'' if setting.is_switch else ' ' + setting.metavar}"
+    facts = {
+        "Key": _key(setting),
+        "Values": None if setting.is_switch else ", ".join(setting.choices) or setting.type.name,
+        "Default": setting.default_text,
+        "In records": f"`request.{setting.cell_field}`"
+        if setting.cell_field in Cell.model_fields
+        else None,
+    }
+    sentences = [f"{setting.help.removesuffix('.')}."]
+    sentences += [f"{name}: {text}." for name, text in facts.items() if text]
+    return f"- `{option}`: {' '.join(sentences)}"
+
+
+def _key(setting: Setting) -> str | None:
+    """Return the key of a matrix or of `xfbench.run`, in code style; None if there is none."""
     if setting in settings.SETTINGS:
         return f"`{setting.name}`"
-    return f"`{setting.name}` (Python)" if setting in settings.RUN_OPTIONS else "–"
+    return f"`{setting.name}` (Python)" if setting in settings.RUN_OPTIONS else None
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from xfbench import pairwise, statistics
-from xfbench.analysis import best_comparison, scaling
+from xfbench.analysis import best_comparison, means, scaling
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import errors
 from xfbench.base.wording import pluralize
@@ -29,6 +29,7 @@ from xfbench.studies.finding import (
 from xfbench.studies.quantities import QUANTITIES, Quantity, counted_values_by_block
 from xfbench.studies.wording import (
     format_ends,
+    format_number_without_unit,
     format_value_with_bounds,
     join_words,
 )
@@ -309,12 +310,14 @@ def analyze_ratio(
         high = max(compared, key=lambda pair: pair[1].value)
         above = sum(i.low is not None and i.low > 1 for _, i in compared)
         below = sum(i.high is not None and i.high < 1 for _, i in compared)
-        mean = statistics.geometric_interval([i.value for _, i in compared]).value
+        mean = means.geometric_mean_of_joint([i for _, i in compared])
+        mean_text = format_value_with_bounds(mean, "times").removesuffix(" times")
         word = "worse" if analysis.against == "best" else f"the {quantity.title}"
         low_label, high_label = (_configuration_and_setting_label(end[0]) for end in (low, high))
         sentence = (
-            f"{low[1].value:.3g} times ({low_label}) to {high[1].value:.3g} times "
-            f"({high_label}) {word}. The geometric mean is {mean:.3g}. Of "
+            f"{format_number_without_unit(low[1].value, 'times')} times ({low_label}) to "
+            f"{format_number_without_unit(high[1].value, 'times')} times ({high_label}) {word}. "
+            f"The geometric mean is {mean_text}. Of "
             f"{pluralize(len(compared), 'comparison')}, {above} have an interval above 1, and "
             f"{below} one below. All intervals together hold with 95 %."
         )
@@ -460,7 +463,8 @@ def analyze_efficiency(
             )
             note = (
                 f"against {of_cells.format_setting('ranks', baseline.request.ranks)} at "
-                f"{ratio.baseline_images_per_second:.3g} images/s, {law} scaling"
+                f"{format_number_without_unit(ratio.baseline_images_per_second, 'images/s')} "
+                f"images/s, {law} scaling"
             )
             values.append(
                 _build_value(analysis, cell, cells, None if reason else interval, reason, note)

@@ -195,9 +195,9 @@ def _build_speedup_value(
         **analyses.settings_and_strategy_options(cell),
         "speedup": speedup_kind,
     }
-    note = "S, images per second" if speedup_kind == PARALLEL else ""
+    note = "S, throughput" if speedup_kind == PARALLEL else ""
     if runs:
-        note = "L, time to the target loss"
+        note = "L, time to target"
         if any(side.reached < len(side.times) for side in runs):
             note += f" ({' and '.join(side.share for side in runs)} reached it)"
     value = Value(

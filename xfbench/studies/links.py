@@ -15,7 +15,7 @@ from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, Value, judge_claims_with_bounds
 from xfbench.studies.quantities import Quantity, counted_values_by_block
-from xfbench.studies.wording import format_value_with_bounds
+from xfbench.studies.wording import format_number_without_unit, format_value_with_bounds
 
 _DEVICE_LINKS = ("nvlink", "pcie")
 # Directions by counter. On networks, only sent bytes count: the sender counts received bytes.
@@ -143,10 +143,13 @@ def _describe_traffic_and_required_bytes(
         for r in cell.ok_records()
         if (communication := r.communication)
     )
-    phrases = [f"{sent / 1e6:.3g} MB per step"]
+    megabytes, required = (
+        format_number_without_unit(count / 1e6, "MB") for count in (sent, required_bytes)
+    )
+    phrases = [f"{megabytes} MB per step"]
     if required_bytes:
         phrases.append(
-            f"{sent / required_bytes:.3g} times the {required_bytes / 1e6:.3g} MB "
+            f"{format_number_without_unit(sent / required_bytes, 'times')} times the {required} MB "
             "that all ranks must send"
         )
     if link.bits_per_second:

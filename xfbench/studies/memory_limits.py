@@ -47,7 +47,7 @@ from xfbench.studies.wording import (
 # Analyses that use every batch that was tried. Others only use batches reached by doubling.
 ALL_BATCH_ANALYSES = ("out_of_memory", "memory_per_image", "values")
 RELEVANT_GAIN = 0.02  # relative gain in throughput that matters
-PER_IMAGE, FIXED_PART = "each image", "whatever the batch"
+PER_IMAGE, FIXED_PART = "each image", "fixed part"
 
 
 def is_always_out_of_memory(cell: MeasuredCell) -> bool:

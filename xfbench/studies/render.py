@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import typing
+from collections import Counter
 from collections.abc import Sequence
 
-from tabulate import tabulate
-
-from xfbench.base.terminal_text import MAX_LENGTH, make_legible
+from xfbench.base.wording import pluralize
 from xfbench.rendering import formats
 from xfbench.rendering.external_figures import format_figure
 from xfbench.rendering.fitting import split_columns
@@ -14,8 +15,19 @@ from xfbench.rendering.report import svg
 from xfbench.rendering.report.figures import Figure
 from xfbench.studies.answer import Answer
 from xfbench.studies.drawing import draw_figures, figure_subject
-from xfbench.studies.finding import Finding, JudgedClaim
-from xfbench.studies.wording import format_bounds_without_unit, format_number_without_unit
+from xfbench.studies.finding import Finding, JudgedClaim, Verdict
+from xfbench.studies.markdown_tables import (
+    escape_line,
+    render_table_or_list,
+    render_value_table,
+)
+from xfbench.studies.wording import (
+    format_bounds_without_unit,
+    format_number_without_unit,
+)
+
+_SENTENCE_END = re.compile(r"(?<=\.) (?=[A-Z])")
+_MAX_ANSWER_SENTENCES = 2  # of the first finding, at the start of the document
 
 # A standalone picture needs its own style, because no page around it has one.
 _STYLE = (
@@ -86,7 +98,7 @@ PUBLISHED_HEADERS = ["published", "of", "figure", "source"]
 
 
 def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
-    """Return the answer as a Markdown document.
+    """Return the answer as a Markdown document, which starts with the answer.
 
     `pictures` has the file names of the plots, in the order of `render_svgs`. If `pictures` is
     empty, the document has no plots.
@@ -95,54 +107,92 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     machines = "; ".join(answer.machines) or "no machine yet"
     dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
     remaining_names = list(pictures)
-    parts = [f"# {study.title}", f"**{study.question}**"]
+    parts = [f"# {study.title}", *_answer_paragraphs(answer), f"**{study.question}**"]
     parts += [study.method] if study.method else []
     parts.append(
-        f"{answer.launches} launches, {dates}, on {_shorten_to_legible_line(machines)}; "
-        f"size {answer.size}."
+        f"{answer.launches} launches, {dates}, on {escape_line(machines)}; size {answer.size}."
     )
     for finding in answer.findings:
-        parts += [f"## {finding.title}", _shorten_to_legible_line(finding.sentence)]
+        parts += [f"## {finding.title}", escape_line(finding.sentence)]
         parts += map(_format_judged_claim, finding.judged)
         for figure in draw_figures(finding, answer.published):
             if remaining_names:
                 parts.append(f"![{figure.title}]({remaining_names.pop(0)})")
         parts += _markdown_tables(finding)
-        parts += [f"- {_shorten_to_legible_line(note)}" for note in finding.notes]
+        parts += [f"- {escape_line(note)}" for note in finding.notes]
     if answer.published or answer.sentences:
         parts.append("## Published")
         parts += map(_format_judged_claim, answer.sentences)
-        parts += (
-            [markdown_table(PUBLISHED_HEADERS, published_rows(answer))] if answer.published else []
-        )
+        parts += [_published_block(answer)] if answer.published else []
     if answer.missing:
         parts += [
             "## Cells without a result",
-            markdown_table(["what", "why"], list(map(list, answer.missing))),
+            render_table_or_list(["what", "why"], answer.missing),
         ]
     if answer.limits:
         parts += [
             "## Limits",
-            *(f"- {_shorten_to_legible_line(limit)}" for limit in answer.limits),
+            *(f"- {escape_line(limit)}" for limit in answer.limits),
         ]
     parts += ["## To repeat it", f"    {answer.command}"]
     return formats.join_markdown_blocks(parts) + "\n"
 
 
+def _answer_paragraphs(answer: Answer) -> list[str]:
+    """Return the answer in short: the result of the first finding, and verdicts on publications.
+
+    The list is empty if the study has neither.
+    """
+    paragraphs = []
+    for finding in answer.findings[:1]:
+        start = " ".join(_SENTENCE_END.split(finding.sentence)[:_MAX_ANSWER_SENTENCES])
+        # A sentence that starts with a figure does not say what is measured.
+        subject = f"{finding.title}: " if start[:1].isdigit() else ""
+        paragraphs.append(escape_line(subject + start))
+    judged = answer.sentences or [claim for f in answer.findings for claim in f.judged]
+    if judged:
+        counts = Counter(claim.verdict for claim in judged)
+        verdicts = [
+            f"**{verdict}** ({counts[verdict]})"
+            for verdict in typing.get_args(Verdict)
+            if counts[verdict]
+        ]
+        total = pluralize(len(judged), "published finding")
+        paragraphs.append(f"Verdict here on {total}: {', '.join(verdicts)}.")
+    return paragraphs
+
+
+def _published_block(answer: Answer) -> str:
+    """Return the published values as a table, or as a list if the table would be too wide."""
+    rows = published_rows(answer)
+    table = formats.markdown_table(PUBLISHED_HEADERS, rows)
+    if formats.fits_markdown(table):
+        return table
+    return formats.join_list_items(
+        f"- {escape_line(quantity)}{f' ({escape_line(subject)})' if subject else ''}: "
+        f"{escape_line(figure)}. Source: {escape_line(source)}."
+        for quantity, subject, figure, source in rows
+    )
+
+
 def _markdown_tables(finding: Finding) -> list[str]:
-    """Return the table that shows a finding; no table if it has no rows.
+    """Return the blocks of Markdown that show a finding's table; none if it has no rows.
 
     A table with a row for each framework is split into several if it is too wide.
     """
     headers, rows = table_headers(finding), table_rows(finding)
     if not rows:
         return []
-    if not finding.table or finding.over != "framework":
-        return [markdown_table(headers, rows)]
+    if not finding.table:
+        return render_value_table(headers, rows, over=bool(finding.over))
+    if finding.over != "framework":
+        return [render_table_or_list(headers, rows)]
     columns = list(zip(headers, *rows, strict=True))
     layout = formats.FORMATS["markdown"]
     return [
-        markdown_table([headers[n] for n in group], [[row[n] for n in group] for row in rows])
+        formats.markdown_table(
+            [headers[n] for n in group], [[row[n] for n in group] for row in rows]
+        )
         for group in split_columns(columns, formats.MARKDOWN_WIDTH, layout.column_gap)
     ]
 
@@ -153,13 +203,7 @@ def _format_judged_claim(judged: JudgedClaim) -> str:
     if judged.verdict == "cannot be told":
         verdict = "Whether it holds here **cannot be told**"
     text = judged.text.removesuffix(".")
-    return f"- {judged.source}: {text}. {verdict}: {_shorten_to_legible_line(judged.why)}."
-
-
-def markdown_table(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table whose rows are `lines`. The character "|" is escaped."""
-    clean = [[make_legible(field).replace("|", "\\|") for field in line] for line in lines]
-    return tabulate(clean, list(headers), "github", disable_numparse=True)
+    return f"- {judged.source}: {text}. {verdict}: {escape_line(judged.why)}."
 
 
 def list_figures(answer: Answer) -> list[Figure]:
@@ -178,8 +222,3 @@ def render_svgs(answer: Answer) -> list[str]:
         text = text.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         svgs.append(text.replace("<title", f"{_STYLE}<title", 1))
     return svgs
-
-
-def _shorten_to_legible_line(text: str) -> str:
-    """Return `text` as one legible line of Markdown, of at most about MAX_LENGTH characters."""
-    return formats.FORMATS["markdown"].escape_field(make_legible(text, MAX_LENGTH))

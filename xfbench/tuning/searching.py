@@ -23,6 +23,7 @@ from xfbench.model.machines import machine_class
 from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Request
+from xfbench.rendering import formats
 from xfbench.session import Listener, Session
 from xfbench.statistics import Block, Launches
 from xfbench.store import lookup
@@ -516,5 +517,5 @@ def _predict_seconds_from_record(cell: Cell, record: Record) -> float:
 def _describe_outcome(record: Record) -> str:
     """Return a text with the images per second of a launch, or the reason why it does not count."""
     if record.status == "ok" and record.measurement:
-        return f"{statistics.launch_throughput(record):.4g} images/s"
+        return f"{formats.format_number(statistics.launch_throughput(record), 4)} images/s"
     return f"{record.status}: {record.reason}"

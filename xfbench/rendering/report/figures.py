@@ -404,7 +404,7 @@ def _build_share_of_limit_figure(
         bars.append(Bar(label, share.value, share.low, share.high))
         possible = peak.value * row.ranks
         done = share.value * possible
-        of_both = (f"{done / 1e9:.3g}", f"{possible / 1e9:.3g}")
+        of_both = [tables.format_number(rate / 1e9, 3) for rate in (done, possible)]
         has_bounds = share.low is not None and share.high is not None
         bounds = f"{share.low:.1%} – {share.high:.1%}" if has_bounds else "–"
         data.append((label, f"{share.value:.1%}", bounds, *of_both, limit.source))
