@@ -42,6 +42,11 @@ def build_commands(
     return [wrap_in_start_and_env_commands(start_words, command, resources)]
 
 
+def allocation_command(nodes: int, ranks: int, threads: int) -> str:
+    """Return the words of `salloc` that ask for an allocation for these ranks."""
+    return f"salloc -N{nodes} --ntasks-per-node={ranks // nodes} --cpus-per-task={threads}"
+
+
 @dataclass(frozen=True)
 class Job:
     """The content of a job script. The script tells Slurm not to requeue the job.
