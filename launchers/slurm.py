@@ -189,6 +189,14 @@ def reports_out_of_memory(text: str) -> bool:
     return bool(_OUT_OF_MEMORY.search(text))
 
 
+def reports_ended_job(text: str) -> bool:
+    """Return whether srun says in `text` that it starts no step because the job has ended.
+
+    Slurm refuses steps from the end time of the job on, and ends the job itself up to 30 s later.
+    """
+    return "Job/step already completing or completed" in text
+
+
 def submit_job_script(script_path: Path, after: str = "") -> str:
     """Submit the job script and return Slurm's number of the job.
 

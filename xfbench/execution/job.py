@@ -350,23 +350,27 @@ def _wait_for_status_if_slurm_ended_ranks(folder: Path) -> tuple[str, str] | Non
     """Return the status and reason if Slurm ended the ranks, else None.
 
     While a job is ending, Slurm does not report why it ends. This function then waits up to a
-    minute for the reason. While it waits, Slurm may also end this process.
+    minute for the reason. It also waits if srun starts no step after the end time of the job. While
+    it waits, Slurm may also end this process.
     """
     stderr_path = _output_path(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not stderr_path.exists():
         return None
-    if slurm.reports_out_of_memory(safe_read.read_tail(stderr_path, _STDERR_BYTES)):
+    stderr = safe_read.read_tail(stderr_path, _STDERR_BYTES)
+    is_after_end = slurm.reports_ended_job(stderr)
+    state = ""
+    if slurm.reports_out_of_memory(stderr):
         return slurm.FINAL_STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
             state = slurm.query_job_state(number).state
         except processes.CommandError:
             return None
-        if state != "COMPLETING":
+        if state != "COMPLETING" and not (is_after_end and state == "RUNNING"):
             return slurm.FINAL_STATES.get(state)
         time.sleep(_LOOK_SECONDS)
-    return None
+    return slurm.FINAL_STATES["TIMEOUT"] if is_after_end and state == "RUNNING" else None
 
 
 def _read_rank_reply(
