@@ -42,6 +42,11 @@ def build_commands(
     return [wrap_in_start_and_env_commands(start_words, command, resources)]
 
 
+def allocation_command(nodes: int, ranks: int, threads: int) -> str:
+    """Return the words of `salloc` that ask for an allocation for these ranks."""
+    return f"salloc -N{nodes} --ntasks-per-node={ranks // nodes} --cpus-per-task={threads}"
+
+
 @dataclass(frozen=True)
 class Job:
     """The content of a job script. The script tells Slurm not to requeue the job.
@@ -182,6 +187,14 @@ def reports_out_of_memory(text: str) -> bool:
     - With cgroups, the state does not show the kill if Slurm killed only ranks.
     """
     return bool(_OUT_OF_MEMORY.search(text))
+
+
+def reports_ended_job(text: str) -> bool:
+    """Return whether srun says in `text` that it starts no step because the job has ended.
+
+    Slurm refuses steps from the end time of the job on, and ends the job itself up to 30 s later.
+    """
+    return "Job/step already completing or completed" in text
 
 
 def submit_job_script(script_path: Path, after: str = "") -> str:

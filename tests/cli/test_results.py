@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from xfbench.cli import conclusion
+from xfbench.host.machine import describe_machine
 from xfbench.store import published
 from xfbench.store.results_folder import Store
 
@@ -233,3 +234,25 @@ def test_missing_results_give_a_one_line_error(run_inline):
     for command in ("list", "show x", "pack", "merge none", "validate none", "export x.tar"):
         outcome = run_inline("results", *command.split())
         assert outcome.returncode == 2 and len(outcome.stderr.splitlines()) == 1
+
+
+def test_failed_jobs_are_left_out_once_their_cells_were_measured(run_inline, record, tmp_path):
+    """Records of launches that a job did not do have no machine."""
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    lost = {"status": "crashed", "reason": "a node failed", "measurement": None, "observed": None}
+    for framework in ("reference", "torch"):
+        store.add(record(fields={**lost, "cell": None}, framework=framework))
+    other = Store(tmp_path / "other")
+    other.create_and_check_folders()
+    for launch in (1, 2, 3):
+        for each in (store, other):
+            each.add(record(launch=launch, fields={"machine": describe_machine()}))
+    board = run_inline("leaderboard").stdout
+    [heading] = [line for line in board.splitlines() if "unknown machine" in line]
+    unknown = board[board.index(heading) :]
+    assert "torch" in unknown and "reference" not in unknown
+    compared = run_inline("compare", "results", "other").stdout
+    assert "torch · numpy · 1 thread: 1 of 1 launches crashed" in compared
+    assert not any("reference" in line and "crashed" in line for line in compared.splitlines())
+    assert run_inline("results", "list").stdout.count("crashed") == 2

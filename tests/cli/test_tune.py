@@ -7,6 +7,8 @@ import pytest
 
 from tests import fake_framework, sample_records
 from xfbench.host import machine
+from xfbench.model.machines import machine_class
+from xfbench.store import tuning_results
 
 # The clock is simulated. The kernel `quick` is the fastest, and `broken` cannot be built.
 TRAINER = """
@@ -48,12 +50,31 @@ def test_show_prints_the_last_confirmed_search(run_inline, cell, tmp_path):
     torch_cell = partial(cell, framework="torch", environment="managed", kernel="onednn")
     tuning = sample_records.build_tuning(torch_cell(threads=2), torch_cell(threads=1))
     line = "tune --framework torch --workload lenet --show"
-    assert run_inline(*line.split()).returncode != 0  # no search yet
+    outcome = run_inline(*line.split())  # no search yet
+    assert outcome.returncode == 1
+    assert f"{tmp_path}/results has no confirmed result of" in outcome.stderr
+    assert "give another results folder with --results" in outcome.stderr
     tuning.write(tmp_path / "results")
     outcome = run_inline(*line.split())
     assert outcome.returncode == 0, outcome.stderr
     assert "xfbench run --framework torch" in outcome.stdout and "[[matrix]]" in outcome.stdout
-    assert "setenv OMP_NUM_THREADS 2" in outcome.stdout
+    assert "setenv OMP_NUM_THREADS 2" in outcome.stdout and "newer search" not in outcome.stderr
+
+
+def test_show_says_that_a_newer_search_is_open(run_inline, cell, tmp_path):
+    torch_cell = partial(cell, framework="torch", environment="managed", kernel="onednn")
+    results = tmp_path / "results"
+    sample_records.build_tuning(torch_cell(threads=2), torch_cell(threads=1)).write(results)
+    subject = "torch", "lenet", "cpu", "float32", machine_class(machine.describe_machine())
+    command = "xfbench tune --framework torch --workload lenet --resume"
+    search = tuning_results.OpenSearch(started="2026-11-29T00:00:00.000Z", command=command)
+    tuning_results.write_open_search(results, subject, search)
+    outcome = run_inline(*"tune --framework torch --workload lenet --show".split())
+    assert outcome.returncode == 0 and "[[matrix]]" in outcome.stdout
+    assert "a newer search, started 2026-11-29T00:00:00.000Z, is not finished" in outcome.stderr
+    assert f"continue it: {command}\n" in outcome.stderr
+    outcome = run_inline(*"tune --framework mxnet --workload lenet --show".split())
+    assert outcome.returncode == 1 and "newer search" not in outcome.stderr
 
 
 @pytest.mark.deep
@@ -61,14 +82,20 @@ def test_tune_finds_saves_and_reuses_the_best_setting(run_process, odd_framework
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # with this seed `broken` is not first
     outcome = run_process(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
-    assert "not confirmed: continue with --resume" in outcome.stdout
-    assert "ended by the budget" in outcome.stdout
+    words = "1 of 4 settings tried: no best is known; continue with --resume --budget 1m\n"
+    assert words in outcome.stdout and "ended by the budget" in outcome.stdout
+    show = f"tune --framework odd --workload lenet --results {tmp_path}/results --show".split()
+    shown = run_process(*show)
+    assert shown.returncode == 1
+    assert f"continue it: xfbench {line} --budget 0.1 --resume\n" in shown.stderr
     first = read_records(tmp_path / "results")
     assert len(first) == 1  # no launch time was known in advance
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()
     assert "not tuned: lenet · odd · batch 4: no tuning of odd" in run_process(*tuned_run).stderr
 
     resumed = run_process(*line.split(), "--resume", "--budget", "5m", "--json")
+    shown = run_process(*show)
+    assert shown.returncode == 0 and "newer search" not in shown.stderr
     assert resumed.returncode == 0, resumed.stderr
     tuning = json.loads(resumed.stdout)
     assert (tuning["best"]["kernel"], tuning["best"]["threads"]) == ("quick", CORES)
@@ -130,7 +157,7 @@ def test_tune_tries_only_verified_settings(run_process, odd_framework, tmp_path)
 @pytest.mark.deep
 def test_single_setting_is_certified_without_a_search(run_process, tmp_path):
     line = "tune --framework reference --workload lenet --batch-size 4 --steps 2 --warmup 0"
-    line += f" {OVER} --launches 1"
+    line += f" {OVER} --launches 1 --results results"
     outcome = run_process(*line.split())
     assert outcome.returncode == 0, outcome.stderr
     assert "lenet · reference · batch 4: numpy · " in outcome.stdout
@@ -143,6 +170,9 @@ def test_single_setting_is_certified_without_a_search(run_process, tmp_path):
         and f"launches: {len(tuned_records)}, " in outcome.stdout
     )
     assert all(record["certificate"] for record in tuned_records)
+    last = outcome.stdout.splitlines()[-1].partition(": xfbench ")[2]
+    assert last == "tune --framework reference --workload lenet --results results --show"
+    assert run_process(*last.split()).returncode == 0
 
 
 def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_path):
@@ -166,6 +196,18 @@ def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_p
     assert document["further_rungs_at_most"] == 4
     assert document["launches_at_most"] == 80 and len(document["settings"]) == 4
     assert {*tmp_path.iterdir()} == before
+
+
+def test_dry_run_warns_of_a_budget_below_the_first_rung(run_process, odd_framework):
+    over = f"{SMALL} {OVER} --dry-run"
+    outcome = run_process("tune", *over.split(), "--budget", "20s")
+    assert outcome.returncode == 0, outcome.stderr
+    # 4 launches: a start takes about 5 s, the warm-up 1 s, and a quarter of the steps 1.25 s.
+    assert outcome.stderr.strip().splitlines()[-1] == (
+        "warning: --budget 20s is too short to try every setting: the 4 launches of the first rung "
+        "take about 29 s"
+    )
+    assert "too short" not in run_process("tune", *over.split(), "--budget", "30s").stderr
 
 
 def test_several_batch_sizes_give_a_warning(run_process, odd_framework):

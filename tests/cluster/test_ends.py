@@ -90,6 +90,19 @@ def test_a_job_at_its_time_limit_is_timed_out(cluster, command_words, tmp_path):
     assert not wait_until_workers_end(tmp_path)
 
 
+def test_a_launch_that_starts_after_the_end_time_of_its_job_is_timed_out(
+    cluster, command_words, tmp_path
+):
+    words = command_words(SLOW, options="--ranks 1 --steps 10")
+    words[words.index("--launches") + 1] = "2"
+    run = cluster.popen(*words)
+    wait_for(lambda: list_workers(tmp_path), 60)
+    [number] = cluster.jobs()
+    cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
+    output, errors = run.communicate(timeout=280)
+    assert parse_records(output)[-1]["status"] == "timed_out", errors
+
+
 @pytest.mark.parametrize("victim_kind", ["rank", "watcher"])
 def test_a_killed_rank_ends_the_launch_and_is_named(cluster, command_words, tmp_path, victim_kind):
     run = cluster.popen(*command_words(SLOW, options="--ranks 4 --nodes 2 --steps 200"))

@@ -93,6 +93,28 @@ def test_a_job_of_two_nodes_becomes_a_record(cluster, command_words, tmp_path):
     assert not cluster.jobs() and not list_workers(tmp_path)
 
 
+@pytest.mark.deep
+def test_command_of_a_run_folder_repeats_the_launch_in_another_allocation(
+    cluster, command_words, tmp_path
+):
+    completed = cluster.run(*command_words(options="--ranks 2 --nodes 2 --threads 1 --steps 3"))
+    [record] = read_records(completed)
+    results = tmp_path / "my results"
+    shown = cluster.run(*XFBENCH, "results", "show", record["id"], "--results", str(results))
+    [line] = [line for line in shown.stdout.splitlines() if line.startswith("run  ")]
+    words = "salloc -N2 --ntasks-per-node=1 --cpus-per-task=1 sh command.sh"
+    assert f"(run `{words}` there to repeat it)" in line
+    [folder] = (results / "runs").iterdir()
+    script = (folder / "command.sh").read_text()
+    assert "SLURM_JOB_ID=" not in script and f"for example: {words}" in script
+    outside = cluster.run("sh", str(folder / "command.sh"))
+    assert outside.returncode == 1 and words in outside.stderr
+    inside = cluster.run(*words.split()[:-1], str(folder / "command.sh"))
+    assert inside.returncode == 0, inside.stderr
+    for name in ("reply-again.json", "reply-again.1.json"):
+        assert json.loads((folder / name).read_text())["status"] == "ok"
+
+
 def test_jobs_of_one_run_follow_each_other(cluster, command_words):
     """Otherwise they would disturb each other."""
     words = command_words(SLOW, options="--ranks 1,2 --ranks-per-node 1 --steps 40")

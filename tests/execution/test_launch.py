@@ -4,6 +4,7 @@ Where only the reply matters, `judge_changed_reply` replaces the process.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -383,3 +384,32 @@ def test_finished_records_returns_matching_records_oldest_first(record, cell, tm
     assert lookup.find_ok_or_invalid_records(requests, store) == stored_records
     store.pack()
     assert lookup.find_ok_or_invalid_records(requests[:1], store) == stored_records[-1:]
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        (["RUNNING", "COMPLETING", "TIMEOUT"], "timed_out"),
+        (["RUNNING"] * 3, "timed_out"),  # Slurm ends the job late
+        (["RUNNING", "COMPLETING", "CANCELLED"], "failed"),
+    ],
+)
+def test_launch_that_slurm_refuses_after_the_end_of_its_job_has_the_status_of_the_job(
+    launch_fake, tmp_path, monkeypatch, states, status
+):
+    """From the end time on, srun starts no step, although the job may still be running."""
+    text = "srun: error: Unable to create step for job 7: Job/step already completing or completed"
+    (tmp_path / "states").write_text("".join(f"JobId=7 JobState={state}\n" for state in states))
+    for name, lines in {
+        "srun": f"echo '{text}' >&2; exit 1",
+        "scontrol": f"cd {tmp_path}; head -n 1 states; sed -i 1d states",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(job, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(job, "_LOOKS", 3)
+    record, folder = launch_fake(launcher="slurm")
+    assert record.status == status, record.reason
+    assert "SLURM_JOB_ID=7" not in (folder / "command.sh").read_text()

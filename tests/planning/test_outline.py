@@ -138,3 +138,25 @@ def test_plans_say_whether_threads_follow_from_this_host():
     for threads, is_guessed in ((None, True), ("powers", True), ([1], False)):
         plan = plan_builder.build_plan({**values, "threads": threads})
         assert plan.has_guessed_threads == is_guessed
+
+
+def test_launches_that_take_longer_than_their_job_are_a_warning(run_inline, tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    site = tmp_path / "site.toml"
+    site.write_text('title = "s"\nlauncher = "slurm"\ncores = 4\n[queues.short]\nmax_minutes = 1\n')
+    # A launch trains for 5 s after 1 s of warm-up, and starting it takes about 5 s.
+    words = f"run --framework reference --workload lenet --threads 1 --site {site} --dry-run"
+
+    def warnings(options):
+        outcome = run_inline(*words.split(), *options.split())
+        assert outcome.returncode == 0, outcome.stderr
+        return [line for line in outcome.stderr.splitlines() if "launches of the job" in line]
+
+    assert warnings("--launches 11 --job-time 2m") == [
+        "warning: the launches of the job take at least 3 min, but --job-time is 2 min: "
+        "raise --job-time, or continue with --resume"
+    ]
+    assert warnings("--launches 10 --job-time 2m") == []
+    [warning] = warnings("--launches 10 --job-time 2m --partition short")
+    assert "but the partition allows 1 min: continue with --resume" in warning
+    assert warnings("--launches 11 --job-time 2m --launcher local") == []

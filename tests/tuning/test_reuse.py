@@ -40,6 +40,11 @@ def test_modulefile_lines_set_variables(describe):
     assert all(line.split()[0] in ("setenv", "prepend-path") for line in lines if "OMP" in line)
 
 
+def test_modulefile_of_a_cpu_setting_has_no_variables_of_gpus(describe):
+    assert not any("CUDA" in line for line in describe(kernel="onednn"))
+    assert "setenv CUDA_DEVICE_ORDER PCI_BUS_ID" in describe(kernel="cudnn", device="cuda")
+
+
 def test_toml_is_a_matrix_of_a_study(describe):
     lines = describe(kernel="onednn", threads=2)
     document = tomllib.loads("\n".join(lines[lines.index("[[matrix]]") :]))

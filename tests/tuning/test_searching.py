@@ -14,6 +14,7 @@ from xfbench.session import Listener
 from xfbench.store.results_folder import Store
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, search_by_successive_halving
+from xfbench.tuning.repeating import MAX_REPEATS
 from xfbench.tuning.searching import SearchOptions, _SearchLauncher, find_and_confirm_best_setting
 from xfbench.tuning.space import Space, split_work_allocator_affinity
 
@@ -68,16 +69,41 @@ def search_and_confirm(launches, cells):
 
 
 def test_search_over_budget_still_confirms_the_winner(build_launcher, cells):
-    options = {"min_launches": 2, "max_launches": 2, "budget_seconds": 11.5 * SECONDS}
+    options = {"min_launches": 2, "max_launches": 2, "budget_seconds": 13.2 * SECONDS}
     launches, lines = build_launcher(
         cells, lambda cell, _: QUICK if cell.threads == 1 else SLOW, **options
     )
     halved, confirmed, confirming = search_and_confirm(launches, cells)
     assert halved.ended_by_budget and launches.ended_by_budget
-    assert len(launches.records) <= 11 and len(confirming) >= 4
-    assert all(line.startswith("rung 1 of 2 · block 1 · ") for line in lines[: -len(confirming)])
-    assert all(line.startswith("confirming · ") for line in lines[-len(confirming) :])
-    assert sum(bool(speeds) for speeds in confirmed.values()) >= 2
+    assert len(launches.records) == 12 and len(confirming) == 4
+    *searching_lines, note = lines[:-4]
+    assert all(line.startswith("rung 1 of 2 · block 1 · ") for line in searching_lines)
+    assert note.startswith("the budget is too small to confirm numpy · ")
+    assert all(line.startswith("confirming · ") for line in lines[-4:])
+    assert [cell.threads for cell in confirmed] == [1, 8]  # the winner and the default
+
+
+def test_every_setting_is_tried_before_time_is_kept_for_the_confirmation(build_launcher, cells):
+    launches, _ = build_launcher(cells, lambda *_: SLOW, budget_seconds=8.5 * SECONDS)
+    halved, confirmed, confirming = search_and_confirm(launches, cells)
+    assert not launches.untried and len(launches.records) == 8
+    assert halved.ended_by_budget and confirmed == {} and not confirming
+
+
+def test_budget_below_the_first_rung_says_what_the_search_still_needs(build_launcher, cells):
+    launches, _ = build_launcher(cells, lambda *_: SLOW, budget_seconds=2.5 * SECONDS)
+    search_by_successive_halving(cells, split_work_allocator_affinity, launches.run_rung)
+    assert launches.ended_by_budget and len(launches.untried) == 6
+    # 6 launches of the first rung, 3 x 2 of the second, 3 x 5 of the confirmation
+    assert 27 * (SECONDS - 3) < launches.predict_remaining_seconds() < 27 * (SECONDS + 3)
+
+
+def test_repeated_launches_say_why(build_launcher, cells):
+    launches, lines = build_launcher(cells[:3], lambda *_: SLOW)
+    launches.cores.decide_and_count_repeat = lambda record: record.request.threads == 2
+    launches.run_rung(Rung(1, 3, 1, 0.25, 1), cells[:3])
+    words = "(repeated: the cores lay apart)"
+    assert [line.endswith(words) for line in lines] == [False] * 3 + [True] * MAX_REPEATS
 
 
 def test_launches_of_the_confirmation_are_not_repeated(build_launcher, cells):

@@ -621,15 +621,17 @@ def _load_cells(side: Side) -> list[_Cell]:
         known_cell = cells_by_digest.get((record.cell or "", machine_class(record.machine)))
         cell = known_cell or cells_by_request.setdefault(_request_key(record), _Cell())
         cell.failures.append(record)
-    without_ok = [cell for cell in cells_by_request.values() if not cell.records]
+    replaced = grouping.replaced_keys(cells_by_request)
+    without_ok = [
+        cell for key, cell in cells_by_request.items() if not cell.records and key not in replaced
+    ]
     return [*cells, *without_ok]
 
 
-def _request_key(record: Record) -> tuple[Any, ...]:
+def _request_key(record: Record) -> tuple[Cell, str]:
     """Return a key that is equal for the requests of one cell on one kind of machine."""
     assert record.request is not None
-    seedless_cell = record.request.cell().model_copy(update={"seed": 0, "profile": False})
-    return seedless_cell, machine_class(record.machine)
+    return grouping.cell_and_machine(record.request, machine_class(record.machine))
 
 
 def _has_field_value(name: str, value: str, record: Record) -> bool:

@@ -11,7 +11,7 @@ from xfbench.base.wording import pluralize
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
-from xfbench.model.request import Request
+from xfbench.model.request import Cell, Request
 
 # Fields that are equal in all records of a row. If records are split by them, no row is split.
 ROW_FIELDS = (
@@ -50,6 +50,26 @@ def group_by_heading_and_cell(
         cell = record.cell or request.model_dump_json(exclude={"launch"})
         groups[head][cells.setdefault((head, _cell_key_without_seed(record)), cell)].append(record)
     return groups
+
+
+def cell_and_machine(request: Request, machine: str) -> tuple[Cell, str]:
+    """Return a key that is equal for the requests of one cell, with all seeds, on one machine kind.
+
+    `machine` is the kind of machine, as `machine_class` returns it.
+    """
+    return request.cell().model_copy(update={"seed": 0, "profile": False}), machine
+
+
+def replaced_keys(keys: Iterable[tuple[Cell, str]]) -> set[tuple[Cell, str]]:
+    """Return the keys without a machine whose cell also has a key with a machine.
+
+    Keys are those of `cell_and_machine`. Launches of a job that failed have no machine. Once the
+    cell was launched again, they say nothing about it.
+    """
+    all_keys = set(keys)
+    unknown = machine_class(None)
+    launched_cells = {cell for cell, machine in all_keys if machine != unknown}
+    return {key for key in all_keys if key[1] == unknown and key[0] in launched_cells}
 
 
 def _cell_key_without_seed(record: Record) -> tuple[Any, ...]:

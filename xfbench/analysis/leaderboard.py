@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-from xfbench.analysis import reading
+from xfbench.analysis import grouping, reading
 from xfbench.analysis.checkpoints import CheckpointCosts, checkpoint_costs
 from xfbench.analysis.communication import Shares, step_shares
 from xfbench.analysis.costs import Costs, costs_of_launches
@@ -297,10 +297,18 @@ def build_rows(
 
 
 def build_tables_from_rows(rows: Iterable[tuple[Heading, Row]]) -> list[Table]:
-    """Return the leaderboards of rows that `build_rows` returned, sorted by heading."""
+    """Return the leaderboards of rows that `build_rows` returned, sorted by heading.
+
+    Rows of failed launches without a machine are left out if their cell was launched on a machine.
+    """
+    keyed_rows = [
+        (grouping.cell_and_machine(row.request, heading[6]), heading, row) for heading, row in rows
+    ]
+    replaced = grouping.replaced_keys(key for key, _, _ in keyed_rows)
     rows_by_heading: dict[Heading, list[Row]] = defaultdict(list)
-    for heading, row in rows:
-        rows_by_heading[heading].append(row)
+    for key, heading, row in keyed_rows:
+        if key not in replaced or row.images_per_second:
+            rows_by_heading[heading].append(row)
     return [
         _build_table(heading, of_table) for heading, of_table in sorted(rows_by_heading.items())
     ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.errors import XfbenchError
 from xfbench.base.terminal_text import is_interactive, say
 from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from xfbench.store.results_folder import Store
 
 _LONG_RUN_S = 1800.0
-_RECORDS_FOR_ESTIMATE = 1000
 
 
 @with_settings((*settings.SETTINGS, *settings.RUN_OPTIONS, *settings.COMMAND_OPTIONS))
@@ -134,15 +131,11 @@ def _build_outline(plan: Plan, store: Store) -> Outline:
     Durations are estimated from the newest launches in the results folder.
     """
     from xfbench import session
+    from xfbench.cli import earlier_records
     from xfbench.execution import launch
     from xfbench.planning import outline
-    from xfbench.store import index
 
-    newest = []
-    if store.folder.is_dir():
-        # Without an index there is no estimate, and the run starts all the same.
-        with suppress(XfbenchError), index.open_index(store, say) as record_index:
-            newest = [record for _, record in record_index.newest((), _RECORDS_FOR_ESTIMATE)]
+    newest = earlier_records.read_newest(store)
     done = session.find_done(plan, store)
     return outline.build_outline(plan, launch.launch_obstacle, newest, done)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xfbench.base.terminal_text import say
+from xfbench.base.wording import pluralize
 from xfbench.cli.options import (
     framework_option,
     parse_list,
@@ -23,10 +28,14 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 if TYPE_CHECKING:
+    from xfbench.store.results_folder import Store
     from xfbench.store.tuning_results import Figure, Tuning
     from xfbench.tuning.searching import SearchOptions
     from xfbench.tuning.space import Space, SpaceRequest
 
+# What a search is about: framework, workload, device and precision.
+Subject = tuple[str, str, str, str]
+_SUBJECT_FIELDS = ("framework", "workload", "device", "precision")
 
 _FrameworkOption = Annotated[
     str,
@@ -135,9 +144,10 @@ def tune(
 
     values = parse_options(options)
     as_json = values.get("json", False)
+    store = Store(paths.results(values.get("results")))
+    subject = framework, workload, device, precision
     if show:
-        folder = paths.results(values.get("results"))
-        _show_last_search(folder, framework, workload, device, precision, as_json)
+        _show_last_search(store.folder, subject, as_json)
         return
     tuning_request = _build_space_request(
         options, values, framework, workload, device, precision, batch_size, over or ()
@@ -148,14 +158,20 @@ def tune(
         raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
     if len(tuning_request.batch_sizes) > 1:
         say("several batch sizes: another one is different training, not a faster setting")
+    _warn_if_budget_is_too_short(search_space, choices, store)
     if values.get("dry_run"):
         _print_plan(search_space, choices, as_json)
         return
-    store = Store(paths.results(values.get("results")))
-    tuning = searching.find_and_confirm_best_setting(
-        search_space, choices, store, progress.Messages()
-    )
-    _print_tuning_exit_if_not_confirmed(tuning, tuning.write(store.folder), as_json)
+    with _mark_as_open(store.folder, subject) as finish:
+        tuning = searching.find_and_confirm_best_setting(
+            search_space, choices, store, progress.Messages()
+        )
+        file = tuning.write(store.folder)
+        if tuning.confirmed:
+            finish()
+    results_words = ["--results", str(values["results"])] if values.get("results") else []
+    show_command = _build_command(subject, *results_words, "--show")
+    _print_tuning_exit_if_not_confirmed(tuning, file, show_command, as_json)
 
 
 def _build_space_request(
@@ -187,12 +203,49 @@ def _build_space_request(
     )
 
 
-def _show_last_search(
-    results: Path, framework: str, workload: str, device: str, precision: str, as_json: bool
-) -> None:
+@contextmanager
+def _mark_as_open(results: Path, subject: Subject) -> Iterator[Callable[[], None]]:
+    """Note in the results folder that a search of this subject is open, and how to continue it.
+
+    The note stays until the returned function is called, or until the search fails.
+    """
+    from xfbench.base.errors import XfbenchError
+    from xfbench.host import machine
+    from xfbench.model.machines import machine_class
+    from xfbench.model.sealed import utc_now
+    from xfbench.store import tuning_results
+
+    words = ["xfbench", *sys.argv[1:]]
+    words += [] if "--resume" in words else ["--resume"]
+    note = tuning_results.write_open_search(
+        results,
+        (*subject, machine_class(machine.describe_machine())),
+        tuning_results.OpenSearch(started=utc_now(), command=shlex.join(words)),
+    )
+
+    def remove_note() -> None:
+        note.unlink(missing_ok=True)
+
+    try:
+        yield remove_note
+    except XfbenchError:  # such a search cannot be continued
+        remove_note()
+        raise
+
+
+def _build_command(subject: Subject, *more: str) -> str:
+    """Return the command line of `xfbench tune` for this subject, with more words at its end."""
+    framework, workload, device, precision = subject
+    words = ["xfbench", "tune", "--framework", framework, "--workload", workload]
+    words += ["--device", device] if device != "cpu" else []
+    words += ["--precision", precision] if precision != "float32" else []
+    return shlex.join([*words, *more])
+
+
+def _show_last_search(results: Path, subject: Subject, as_json: bool) -> None:
     """Print the last confirmed search of this kind of machine for these settings.
 
-    Raises NoMatchError if there is none.
+    Say whether a newer search is open. Raises NoMatchError if no search is confirmed.
     """
     from xfbench.base.errors import NoMatchError
     from xfbench.host import machine
@@ -200,18 +253,24 @@ def _show_last_search(
     from xfbench.store import tuning_results
     from xfbench.tuning import reuse
 
+    machine_kind = machine_class(machine.describe_machine())
     searches = [
         search
         for search in tuning_results.read_sorted_searches(results, say)
         if search.confirmed
-        and (search.best.framework, search.best.workload) == (framework, workload)
-        and (search.best.device, search.best.precision) == (device, precision)
-        and machine_class(search.machine) == machine_class(machine.describe_machine())
+        and tuple(getattr(search.best, name) for name in _SUBJECT_FIELDS) == subject
+        and machine_class(search.machine) == machine_kind
     ]
+    open_search = tuning_results.read_open_search(results, (*subject, machine_kind))
+    if open_search:
+        say(
+            f"a newer search, started {open_search.started}, is not finished; if it does not run "
+            f"any more, continue it: {open_search.command}"
+        )
     if not searches:
         raise NoMatchError(
-            f"{results} has no confirmed result of `xfbench tune --framework {framework} "
-            f"--workload {workload}` for this kind of machine"
+            f"{results} has no confirmed result of `{_build_command(subject)}` for this kind of "
+            "machine: give another results folder with --results"
         )
     if as_json:
         print(json.dumps(searches[-1].document()))
@@ -239,6 +298,24 @@ def _build_search_options(
         min_launches=launches or usual_protocol.least,
         max_launches=launches or usual_protocol.most,
     )
+
+
+def _warn_if_budget_is_too_short(search_space: Space, choices: SearchOptions, store: Store) -> None:
+    """Warn if the budget is shorter than the expected duration of the first rung."""
+    from xfbench.cli.earlier_records import read_newest
+    from xfbench.planning.durations import estimate_duration
+    from xfbench.tuning import searching
+
+    if choices.budget_seconds is None:
+        return
+    requests = searching.first_rung_requests(search_space)
+    estimate = estimate_duration(requests, read_newest(store))
+    need_s = estimate.seconds + estimate.unknown_seconds
+    if choices.budget_seconds < need_s:
+        say(
+            f"warning: --budget {choices.budget_seconds:g}s is too short to try every setting: the "
+            f"{pluralize(len(requests), 'launch')} of the first rung take about {need_s:.0f} s"
+        )
 
 
 def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
@@ -368,18 +445,58 @@ def _print_plan_text(
         print(f"left out: {describe_setting(cell)}: {reason}")
 
 
-def _print_tuning_exit_if_not_confirmed(tuning: Tuning, file: Path, as_json: bool) -> None:
+def _print_tuning_exit_if_not_confirmed(
+    tuning: Tuning, file: Path, show_command: str, as_json: bool
+) -> None:
     """Print the outcome of a search. Exit with status 1 if the budget ended it too early."""
     if as_json:
         print(json.dumps({**tuning.document(), "file": str(file)}))
     else:
-        _print_tuning(tuning, file)
+        _print_tuning(tuning, file, show_command)
     if not tuning.confirmed:
         raise typer.Exit(1)
 
 
-def _print_tuning(tuning: Tuning, file: Path) -> None:
+def _print_tuning(tuning: Tuning, file: Path, show_command: str) -> None:
     """Print the best setting, its throughput, the cost of the search, and the saved file."""
+
+    if tuning.confirmed:
+        _print_best(tuning)
+    else:
+        _print_unconfirmed(tuning)
+    print(
+        f"  settings: {tuning.settings}, launches: {tuning.launches}, "
+        f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s for the search"
+        + (", ended by the budget" if tuning.ended_by_budget else "")
+    )
+    usage = "it is used by" if tuning.confirmed else "after confirmation it is used by"
+    print(f"Saved in {file}; {usage} `xfbench run --tuned`")
+    if tuning.confirmed:
+        print(f"To use it elsewhere: {show_command}")
+
+
+def _print_unconfirmed(tuning: Tuning) -> None:
+    """Print why an unfinished search has no best setting, and how to continue it."""
+    from xfbench.tuning.space import describe_setting
+
+    best = tuning.best
+    resume = "continue with --resume"
+    if tuning.remaining_seconds is not None:
+        resume += f" --budget {math.ceil(tuning.remaining_seconds / 60)}m"
+    if tuning.untried:
+        count = tuning.rungs[0].settings
+        scope = " of the first rung" if count < tuning.settings else ""
+        problem = f"{count - tuning.untried} of {count} settings{scope} tried: no best is known"
+    else:
+        problem = "all settings tried, but none is confirmed"
+    print(
+        f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {problem}; {resume}"
+    )
+    print(f"  fastest so far: {describe_setting(best)}")
+
+
+def _print_best(tuning: Tuning) -> None:
+    """Print the best setting, its throughput and its gain."""
     from xfbench.tuning.space import describe_setting
 
     best, default = tuning.best, describe_setting(tuning.default)
@@ -391,8 +508,6 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
     )
     if tuning.images_per_second:
         print(f"  {_format_figure(tuning.images_per_second)} images/s")
-    else:
-        print("  not confirmed: continue with --resume and a larger budget")
     if tuning.over_default:
         print(f"  {_format_figure(tuning.over_default)} times the default ({default})")
     elif best == tuning.default:
@@ -402,13 +517,6 @@ def _print_tuning(tuning: Tuning, file: Path) -> None:
     runner_up = tuning.runner_up
     if tuning.over_runner_up and runner_up and runner_up != tuning.default:
         print(f"  {_format_figure(tuning.over_runner_up)} times {describe_setting(runner_up)}")
-    print(
-        f"  settings: {tuning.settings}, launches: {tuning.launches}, "
-        f"{tuning.machine_seconds:.0f} s, of which {tuning.search_seconds:.0f} s for the search"
-        + (", ended by the budget" if tuning.ended_by_budget else "")
-    )
-    usage = "it is used by" if tuning.confirmed else "after confirmation it is used by"
-    print(f"Saved in {file}; {usage} `xfbench run --tuned`")
 
 
 def _format_figure(figure: Figure) -> str:

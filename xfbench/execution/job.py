@@ -37,6 +37,18 @@ from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
+# The start of command.sh for a launch in a Slurm job. The field separator is a line end, so that
+# the variables of the job may contain spaces.
+_RERUN_IN_ALLOCATION = """\
+# It must run inside a Slurm allocation, for example: {command}
+if [ -z "$SLURM_JOB_ID" ]; then
+    echo "run it inside a Slurm allocation, for example: {command}" >&2
+    exit 1
+fi
+IFS='
+'
+set -f
+"""
 _STDERR_BYTES = 100_000  # the end of standard error that is searched for the cause of a crash
 # Number of polls for the final state of a Slurm job, and seconds between them. Together they take
 # longer than Slurm waits between SIGTERM and SIGKILL.
@@ -130,7 +142,7 @@ def _run_and_read_reply(
         )
     except UnavailableError as error:
         return {"status": "unavailable", "reason": redact_names(str(error))}
-    _write_commands_for_manual_rerun([*helpers, *start.commands], folder)
+    _write_commands_for_manual_rerun([*helpers, *start.commands], folder, request)
     oom_kills_before = memory.count_oom_kills_since_boot()
     try:
         outcome = _run_start_and_helpers(start, helpers, request, folder, time_limit)
@@ -338,23 +350,27 @@ def _wait_for_status_if_slurm_ended_ranks(folder: Path) -> tuple[str, str] | Non
     """Return the status and reason if Slurm ended the ranks, else None.
 
     While a job is ending, Slurm does not report why it ends. This function then waits up to a
-    minute for the reason. While it waits, Slurm may also end this process.
+    minute for the reason. It also waits if srun starts no step after the end time of the job. While
+    it waits, Slurm may also end this process.
     """
     stderr_path = _output_path(folder, "stderr", "start")
     number = os.environ.get("SLURM_JOB_ID")
     if number is None or not stderr_path.exists():
         return None
-    if slurm.reports_out_of_memory(safe_read.read_tail(stderr_path, _STDERR_BYTES)):
+    stderr = safe_read.read_tail(stderr_path, _STDERR_BYTES)
+    is_after_end = slurm.reports_ended_job(stderr)
+    state = ""
+    if slurm.reports_out_of_memory(stderr):
         return slurm.FINAL_STATES["OUT_OF_MEMORY"]
     for _ in range(_LOOKS):
         try:
             state = slurm.query_job_state(number).state
         except processes.CommandError:
             return None
-        if state != "COMPLETING":
+        if state != "COMPLETING" and not (is_after_end and state == "RUNNING"):
             return slurm.FINAL_STATES.get(state)
         time.sleep(_LOOK_SECONDS)
-    return None
+    return slurm.FINAL_STATES["TIMEOUT"] if is_after_end and state == "RUNNING" else None
 
 
 def _read_rank_reply(
@@ -384,7 +400,9 @@ def _link_or_copy(archive: Path, target: Path) -> None:
         target.write_bytes(archive.read_bytes())
 
 
-def _write_commands_for_manual_rerun(commands: Sequence[processes.Command], folder: Path) -> None:
+def _write_commands_for_manual_rerun(
+    commands: Sequence[processes.Command], folder: Path, request: Request
+) -> None:
     """Write the commands to command.json, and to command.sh for running them again by hand."""
     documents = [
         {"argv": command.argv, "environment": dict(command.environment)} for command in commands
@@ -392,16 +410,42 @@ def _write_commands_for_manual_rerun(commands: Sequence[processes.Command], fold
     document = documents[0] if len(documents) == 1 else documents
     (folder / "command.json").write_text(json.dumps(document, indent=1))
     script = folder / "command.sh"
-    lines = [command.to_shell_line() for command in commands]
+    lines = [_build_rerun_line(command) for command in commands]
     lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
-    last = f"exec {lines[0]}"
+    fresh = "rm -f meeting meeting.*\n" if request.ranks > 1 else ""
+    last = f"{fresh}exec {lines[0]}"
     if len(lines) > 1:
         last = " &\n".join(["rm -f meeting meeting.*", *lines, "wait"]).replace(" &", "", 1)
+    preamble = ""
+    if any(_is_in_slurm_job(command) for command in commands):
+        allocation = slurm.allocation_command(request.nodes, request.ranks, request.threads)
+        preamble = _RERUN_IN_ALLOCATION.replace("{command}", f"{allocation} sh command.sh")
     script.write_text(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
-        f'cd "$(dirname "$0")" || exit\n{last}\n'
+        f'{preamble}cd "$(dirname "$0")" || exit\n{last}\n'
     )
     script.chmod(0o755)
+
+
+def _is_in_slurm_job(command: processes.Command) -> bool:
+    return "SLURM_JOB_ID" in command.environment
+
+
+def _build_rerun_line(command: processes.Command) -> str:
+    """Return a shell line that runs the command again.
+
+    A command in a Slurm job gets the variables of the job in which the line runs, because the job
+    of the launch has ended by then.
+    """
+    if not _is_in_slurm_job(command):
+        return command.to_shell_line()
+    variables = {
+        name: value
+        for name, value in command.environment.items()
+        if not name.startswith("SLURM_") or name == "SLURM_CONF"
+    }
+    line = replace(command, environment=variables).to_shell_line()
+    return line.replace("env -i ", "env -i $(env | grep ^SLURM_) ", 1)
 
 
 def _format_last_stderr_line(folder: Path, number: int | str) -> str:

@@ -113,11 +113,16 @@ def build_outline(
             most_requests += [cell.request(1)] * count
         cells.append(CellOutline(cell, *((0, 0) if obstacle else (least, count)), obstacle))
     possible = [each.cell for each in cells if not each.obstacle]
+    warnings = [
+        *_list_warnings(possible, plan),
+        *_warn_of_sessions(done, possible),
+        *_warn_of_short_jobs(least_requests, plan, earlier),
+    ]
     return Outline(
         tuple(sorted(cells, key=lambda each: each.obstacle is None)),
         estimate_duration(least_requests, earlier),
         estimate_duration(most_requests, earlier),
-        tuple(dict.fromkeys([*_list_warnings(possible, plan), *_warn_of_sessions(done, possible)])),
+        tuple(dict.fromkeys(warnings)),
     )
 
 
@@ -133,6 +138,35 @@ def _warn_of_sessions(done: Sequence[Record], cells: Collection[Cell]) -> Iterat
         yield (
             "the new launches are a second session of the same cells: with two sessions, tables "
             "say indicative at best (docs/method.md, Several sessions)"
+        )
+
+
+def _warn_of_short_jobs(
+    requests: Iterable[Request], plan: Plan, earlier: Sequence[Record]
+) -> Iterator[str]:
+    """Yield a warning if the launches of a submitted job take longer than the job may.
+
+    There is one job for each number of nodes. The warning is about the longest of them.
+    """
+    requests_by_nodes: dict[int, list[Request]] = defaultdict(list)
+    for request in requests:
+        if _is_submitted(request):
+            requests_by_nodes[request.nodes].append(request)
+    if not requests_by_nodes:
+        return
+    estimates = [estimate_duration(each, earlier) for each in requests_by_nodes.values()]
+    needed_s = max(each.seconds + each.unknown_seconds for each in estimates)
+    site = sites.load_site(next(iter(requests_by_nodes.values()))[0].site)  # a plan has one site
+    queue = site.queues.get(plan.submission.partition or site.queue, sites.Queue())
+    minutes, partition_minutes = plan.submission.minutes, queue.max_minutes or math.inf
+    if needed_s > 60 * min(minutes, partition_minutes):
+        limit = f"but --job-time is {minutes} min: raise --job-time, or"
+        if partition_minutes < minutes:
+            limit = f"but the partition allows {partition_minutes} min:"
+        job = "a job" if len(estimates) > 1 else "the job"
+        yield (
+            f"the launches of {job} take at least {math.ceil(needed_s / 60)} min, {limit} continue "
+            "with --resume"
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xfbench.base.terminal_text import make_legible
+from xfbench.launchers import slurm
 from xfbench.model.provenance import impossible_number, unmeasured_source
 from xfbench.model.record import Record
 from xfbench.rendering import formats
@@ -115,7 +116,12 @@ def format_record(record: Record, place: Place, store: Store) -> str:
     lines.append(f"file  {make_legible(str(place.path), 4096)}{position}")
     run = store.run_folder(record)
     if run.is_dir():
-        lines.append(f"run  {make_legible(str(run), 4096)} (run command.sh there to repeat it)")
+        request = record.request
+        command = "command.sh"
+        if request and request.launcher == "slurm":
+            resources = request.nodes, request.ranks, request.threads
+            command = f"`{slurm.allocation_command(*resources)} sh command.sh`"
+        lines.append(f"run  {make_legible(str(run), 4096)} (run {command} there to repeat it)")
     return "\n".join(lines)
 
 

@@ -7,13 +7,13 @@ named by the digest of their content. Each launch of a search is a record.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from xfbench.base import atomic_files, safe_read
+from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.version import __version__
 from xfbench.model.record import Machine
 from xfbench.model.request import Cell
@@ -84,7 +84,11 @@ class Tuning(SealedDocument):
     The search ends with the confirmation: launches of the finalists with the usual number of steps.
     A launch counts if its record has the status "ok" and valid step times.
 
-    - `best`: the cell that won.
+    - `best`: the cell that won. If `confirmed` is false, the fastest cell so far.
+    - `untried`: number of settings that the first rung should have launched and did not, because
+      the budget ended the search. If it is not 0, no setting is confirmed.
+    - `remaining_seconds`: expected duration of the launches that an unfinished search lacks; null
+      if a setting is confirmed or the budget did not end the search.
     - `default`: the cell that runs if the user sets no options.
     - `runner_up`: the best finalist other than `best`, or null if there is none.
     - `confirmed`: whether at least one launch of `best` in the confirmation counts.
@@ -123,6 +127,8 @@ class Tuning(SealedDocument):
     over_default: Figure | None
     over_runner_up: Figure | None
     ended_by_budget: bool
+    untried: int = 0
+    remaining_seconds: float | None = None
     launches: int
     search_seconds: float
     machine_seconds: float
@@ -139,6 +145,42 @@ class Tuning(SealedDocument):
     def file_path(self, results: Path) -> Path:
         """Return the path of the document in the results folder `results`."""
         return results / FOLDER / f"{self.id[7:]}.json"
+
+
+class OpenSearch(DocumentPart):
+    """A search that has not confirmed a setting: it runs, was interrupted, or lacked budget.
+
+    - `started`: time of its start, in RFC 3339.
+    - `command`: the command line that continues it.
+    """
+
+    started: str
+    command: str
+
+
+def write_open_search(results: Path, subject: Sequence[str], search: OpenSearch) -> Path:
+    """Write the open search of this subject to the results folder and return the file's path.
+
+    `subject`: what is tuned, such as the framework, the workload and the machine. A newer search of
+    the same subject replaces the file. Delete it once the search has confirmed a setting.
+    """
+    target = _open_search_path(results, subject)
+    atomic_files.write(target, search.model_dump_json().encode())
+    return target
+
+
+def read_open_search(results: Path, subject: Sequence[str]) -> OpenSearch | None:
+    """Return the open search of this subject; None if there is none or the file is invalid."""
+    path = _open_search_path(results, subject)
+    try:
+        content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
+        return OpenSearch.model_validate_json(content)
+    except (OSError, ValueError):
+        return None
+
+
+def _open_search_path(results: Path, subject: Sequence[str]) -> Path:
+    return results / FOLDER / f"{digests.of_json([*subject])[7:23]}.open"
 
 
 def read_sorted_searches(results: Path, report_error: Callable[[str], None]) -> list[Tuning]:

@@ -13,6 +13,9 @@ from xfbench.model import adapter, settings
 from xfbench.model.request import Cell
 from xfbench.store.tuning_results import Tuning
 
+# Prefixes of variables that concern GPUs only.
+_GPU_PREFIXES = ("CUDA_", "NVIDIA_", "XLA_PYTHON_CLIENT_")
+
 
 def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
     """Yield the lines that apply the best setting outside `xfbench run --tuned`."""
@@ -80,6 +83,7 @@ def _environment_variables(cell: Cell) -> dict[str, str]:
         name: value.replace("{threads}", str(cell.threads))
         for name, value in variables.items()
         if "{prefix}" not in value  # a folder of xfbench's own environment
+        and not (cell.device == "cpu" and name.startswith(_GPU_PREFIXES))
     }
     if cell.allocator:
         variables |= allocators.preload_variables(cell.allocator, variables.get("LD_PRELOAD", ""))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import statistics as stdlib_statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from xfbench.store.results_folder import Store
 from xfbench.store.tuning_results import Figure, Loser, RungDone, Tuning
 from xfbench.tuning import repeating
 from xfbench.tuning.halving import (
+    FINALISTS,
     MAX_EXTRA_RUNGS,
     HalvingOutcome,
     Round,
@@ -129,8 +131,13 @@ def find_and_confirm_best_setting(
     default_obstacle = launch.launch_obstacle(space.default.request(1))
     default_reason = default_obstacle[1] if default_obstacle else unverified.get(space.default)
     rivals = dict.fromkeys([*runners_up[:1], *([] if default_reason else [space.default])])
-    confirmed = launcher.launch_finalists_until_settled(
-        winner, [rival for rival in rivals if rival != winner], halved
+    # While some settings were never tried, none is the best of all, so there is none to confirm.
+    confirmed = (
+        {}
+        if launcher.untried
+        else launcher.launch_finalists_until_settled(
+            winner, [rival for rival in rivals if rival != winner], halved
+        )
     )
     best = choose_winner(winner, confirmed)
     runner_up = winner if best != winner else next(iter(runners_up), None)
@@ -145,6 +152,10 @@ def find_and_confirm_best_setting(
         verified=choices.verify,
         space=space.values(),
         settings=len(space.cells),
+        untried=len(launcher.untried),
+        remaining_seconds=launcher.predict_remaining_seconds()
+        if launcher.ended_by_budget and not best_launches
+        else None,
         seed=choices.seed,
         budget_seconds=choices.budget_seconds,
         rungs=[
@@ -185,6 +196,21 @@ def find_and_confirm_best_setting(
         machine_seconds=launcher.seconds,
         records=[record.id for record in launcher.records],
     )
+
+
+def first_rung_cells(space: Space) -> list[Cell]:
+    """Return the cells that the first rung launches; empty if the search needs no rung."""
+    return (
+        first_rung_settings(space.cells, split_work_allocator_affinity)
+        if planned_rungs(space)
+        else []
+    )
+
+
+def first_rung_requests(space: Space) -> list[Request]:
+    """Return the launches of the first rung, without repeats; empty if there is no rung."""
+    rungs = planned_rungs(space)
+    return [shorten(cell, rungs[0]).request(1) for cell in first_rung_cells(space)]
 
 
 def max_launches(space: Space, choices: SearchOptions) -> int:
@@ -269,6 +295,8 @@ class _SearchLauncher:
         self.records: list[Record] = []
         self.cores = repeating.CoreMonitor(core_latency.read_saved_latencies())
         self.last_records: dict[Cell, Record] = {}  # last ok launch of any length, by setting
+        self.untried = first_rung_cells(space)  # cells of the first rung without a launch
+        self.rung_launches: Counter[int] = Counter()  # without repeats, by number of the rung
         self.seconds = 0.0
         self.new_seconds = 0.0  # without the time of earlier launches that are reused
         self.ended_by_budget = False
@@ -291,19 +319,25 @@ class _SearchLauncher:
         )
         title = f"rung {rung.number}{suffix}"
         for block in rung.blocks:
+            block_cells: set[Cell] = set()
 
-            def launch(cell: Cell, block: int = block) -> Record | None:
+            def launch(
+                cell: Cell, block: int = block, block_cells: set[Cell] = block_cells
+            ) -> Record | None:
                 request = short_cells[cell].request(block)
+                # The confirmation gets nothing before each setting of the first rung has a launch.
+                reserved_s = 0.0 if cell in self.untried else self._predict_confirmation_seconds()
                 if request not in reusable_records and not self._fits_whole_remaining_budget(
-                    self._predict_launch_seconds(cell, short_cells[cell])
-                    + self._predict_confirmation_seconds()
+                    self._predict_launch_seconds(cell, short_cells[cell]) + reserved_s
                 ):
                     self.ended_by_budget = True
-                return (
-                    None
-                    if self.ended_by_budget
-                    else self._launch_or_reuse(cell, request, reusable_records, title)
-                )
+                if self.ended_by_budget:
+                    return None
+                cause = "repeated: the cores lay apart" if cell in block_cells else ""
+                if not cause:
+                    self.rung_launches[rung.number] += 1
+                block_cells.add(cell)
+                return self._launch_or_reuse(cell, request, reusable_records, title, cause)
 
             running_cells = [
                 cell for cell in cells if all(r.status in ("ok", "invalid") for r in records[cell])
@@ -325,7 +359,9 @@ class _SearchLauncher:
         the full length. None is repeated, so that the figures are those of `xfbench run`.
 
         A rival is settled if more launches would hardly change the choice between it and the winner
-        (see `halving.are_distinguishable_or_negligible`). A settled rival is not launched again.
+        (see `halving.are_distinguishable_or_negligible`). A settled rival is not launched again. If
+        the budget is too small for two rivals, only the last one is launched. If it is too small
+        for the minimum number of launches, none is launched, and the result is empty.
 
         The confirmation also ends in any of these cases:
 
@@ -333,11 +369,29 @@ class _SearchLauncher:
         - The next launches would exceed the budget.
         - The search has taken MAX_TIME_SHARE of the time of an exhaustive search.
         """
-        cells = pending = [winner, *rivals]
+        cells = [winner, *rivals]
         blocks = range(halved.blocks + 1, halved.blocks + 1 + self.choices.max_launches)
         reusable_records = self._find_reusable_records(
             [cell.request(block) for cell in cells for block in blocks]
         )
+
+        def fits_budget(compared: Sequence[Cell]) -> bool:
+            return self._fits_whole_remaining_budget(
+                sum(
+                    self._predict_launch_seconds(cell, cell)
+                    for cell in compared
+                    for block in blocks[: self.choices.min_launches]
+                    if cell.request(block) not in reusable_records
+                )
+            )
+
+        if len(rivals) > 1 and not fits_budget(cells):
+            cells = [winner, rivals[-1]]
+            self.say(f"the budget is too small to confirm {describe_setting(rivals[0])} too")
+        if not fits_budget(cells):
+            self.ended_by_budget = True
+            return {}
+        pending = cells
         records: dict[Cell, list[Record]] = {cell: [] for cell in cells}
         for count, block in enumerate(blocks):
             if count >= self.choices.min_launches:
@@ -369,13 +423,19 @@ class _SearchLauncher:
         return {cell: _speeds_by_block(cell_records) for cell, cell_records in records.items()}
 
     def _launch_or_reuse(
-        self, cell: Cell, request: Request, reusable_records: dict[Request, Record], stage: str
+        self,
+        cell: Cell,
+        request: Request,
+        reusable_records: dict[Request, Record],
+        stage: str,
+        cause: str = "",
     ) -> Record:
         """Return the record of a launch: an earlier record if one can be reused, else a new one.
 
         - `cell`: the setting, with the number of steps that the confirmation uses.
         - `request`: the launch of the setting, which may have fewer steps.
         - `stage`: the start of the progress line.
+        - `cause`: why the launch is repeated; empty: it is not.
         """
         record = reusable_records.pop(request, None)
         if record is None:
@@ -384,8 +444,10 @@ class _SearchLauncher:
             core_latency.save_latencies_of_record(record)
             self.say(
                 f"{stage} · block {request.launch} · {describe_setting(cell)} · "
-                f"{_describe_outcome(record)}"
+                f"{_describe_outcome(record)}{cause and f' ({cause})'}"
             )
+        if cell in self.untried:
+            self.untried.remove(cell)
         self.seconds += _launch_seconds(record)
         self.records.append(record)
         self.cores.count_launch_and_add_latencies(record)
@@ -413,19 +475,37 @@ class _SearchLauncher:
     def _predict_confirmation_seconds(self) -> float:
         """Predict the minimum duration of the confirmation in seconds.
 
-        The confirmation launches the two fastest settings and the default setting.
+        It compares the fastest setting with the default, or with the second fastest setting if the
+        default is the fastest.
         """
         fastest = sorted(
             self.last_records,
             key=lambda cell: -statistics.launch_throughput(self.last_records[cell]),
         )
-        compared = dict.fromkeys([*fastest[:2], self.space.default])
-        block_s = sum(
-            _predict_seconds_from_record(cell, self.last_records[cell])
-            for cell in compared
-            if cell in self.last_records
-        )
+        compared = [*dict.fromkeys([*fastest[:1], self.space.default, *fastest[1:2]])][:2]
+        block_s = sum(self._predict_launch_seconds(cell, cell) for cell in compared)
         return self.choices.min_launches * block_s
+
+    def predict_remaining_seconds(self) -> float:
+        """Predict how many seconds the search still needs: its planned rungs and confirmation.
+
+        Each launch is assumed to take as long as the average setting does. Extra rungs, repeats and
+        more than the smallest number of launches in the confirmation are not included.
+        """
+
+        def launch_seconds(rung: Rung | None) -> float:
+            return stdlib_statistics.fmean(
+                _predict_seconds_from_record(shorten(cell, rung) if rung else cell, record)
+                for cell, record in self.last_records.items()
+            )
+
+        rungs_s = sum(
+            max(0, rung.settings * rung.launches - self.rung_launches[rung.number])
+            * launch_seconds(rung)
+            for rung in planned_rungs(self.space)
+        )
+        confirmed_count = len({*self.space.cells[:FINALISTS], self.space.default})
+        return rungs_s + confirmed_count * self.choices.min_launches * launch_seconds(None)
 
     def _has_spent_share_of_exhaustive(self, speeds: Mapping[Cell, Launches]) -> bool:
         """Return whether the search has taken MAX_TIME_SHARE of the time of an exhaustive search.
