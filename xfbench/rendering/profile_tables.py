@@ -51,6 +51,17 @@ def format_milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.3g}"
 
 
+def describe_profiler_factor(profile: Profile) -> str:
+    """Return how many times as long as a timed step a profiled step takes, as a clause.
+
+    No profiler makes a step faster. A factor far below 1 comes from a disturbance.
+    """
+    clause = f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
+    if profile.slowdown * UNEQUAL_PROFILERS < 1:
+        clause += " (less than 1: the launch was disturbed, repeat the profile)"
+    return clause
+
+
 def _layer_share_of_step(profile: Profile, layer_name: str) -> float:
     layer = find_layer(profile, layer_name)
     return layer.seconds / profile.step_seconds if layer else 0.0
@@ -145,16 +156,40 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
         launches = pluralize(profile.launches, "launch")
         yield (
             f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
-            f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
+            f"{describe_profiler_factor(profile)}"
         )
     noisy = [row.framework for row, _ in row_profiles if row.noisy]
     if noisy:
         yield f"Launches of {', '.join(dict.fromkeys(noisy))} were noisy: repeat the profile."
+    yield from _list_incomparable_columns(row_profiles)
+
+
+def _list_incomparable_columns(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
+    """Yield sentences that say which columns differ too much in the factors of their profilers.
+
+    The first sentence is about the column with most partners. Each pair is named once.
+    """
+    frameworks = [row.framework for row, _ in row_profiles]
+    names = [
+        row.framework if frameworks.count(row.framework) == 1 else _configuration_name(row)
+        for row, _ in row_profiles
+    ]
     factors = [profile.slowdown for _, profile in row_profiles]
-    if max(factors) > UNEQUAL_PROFILERS * min(factors):
+    partners = {
+        n: [
+            m
+            for m in range(len(names))
+            if max(factors[n], factors[m]) > UNEQUAL_PROFILERS * min(factors[n], factors[m])
+        ]
+        for n in range(len(names))
+    }
+    while any(partners.values()):
+        column = max(partners, key=lambda n: len(partners[n]))
+        others = partners.pop(column)
+        partners = {n: [m for m in each if m != column] for n, each in partners.items()}
         yield (
-            "Compare two columns only if these factors of both differ by "
-            f"{100 * (UNEQUAL_PROFILERS - 1):.0f} % or less."
+            f"{names[column]} may not be compared with {', '.join(names[n] for n in others)}: "
+            f"these factors differ by more than {100 * (UNEQUAL_PROFILERS - 1):.0f} %."
         )
 
 
