@@ -52,6 +52,9 @@ _NO_EXCHANGE_NOTE = (
     "exchange –: ranks took longer to compute alone than for a whole step together, so something "
     "disturbed them."
 )
+_PEAK_NOTE = (
+    "of peak –: the matrix product was disturbed while it was measured, so the peak is unknown."
+)
 # From this difference on, a reader sees that the ratio of two medians is another one.
 _RATIO_TOLERANCE = 0.02
 _BUSY_TOLERANCE = 0.1  # as a share of the requested threads
@@ -318,6 +321,7 @@ def _format_bytes(count: float) -> str:
 _TELLING_ROWS: dict[tuple[str, str], Callable[[Row], bool]] = {
     **{(view, "CPUs busy"): _is_other_number_of_cpus_busy for view in COLUMNS},
     ("throughput", "sustained"): _is_sustained_rate_different,
+    ("throughput", "of peak"): lambda row: row.peak_share is not None or row.peak_disturbed,
 }
 _OPTIONAL_COLUMNS = (
     "CPUs busy",
@@ -646,6 +650,8 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
             f"{' and '.join(ratio_names)}: the mean ratio of launches, of neighbouring ones where "
             "possible, which differs from the ratio of two medians."
         )
+    if "of peak" in names and any(row.peak_disturbed for row in rows):
+        yield _PEAK_NOTE
     if "exchange" in names and any(
         row.communication and not row.communication.can_tell_exchange for row in rows
     ):
