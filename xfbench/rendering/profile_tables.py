@@ -14,7 +14,7 @@ from typing import Any
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.base.wording import pluralize
-from xfbench.rendering import formats
+from xfbench.rendering import captions, formats
 
 # Only the layers that take the most time have their own line. CSV and JSON have all layers.
 MAX_LAYERS = 20
@@ -194,12 +194,16 @@ def _list_incomparable_columns(row_profiles: Sequence[tuple[Row, Profile]]) -> I
 
 
 def _render(
-    tables: Sequence[Table], max_width: int | None = None, *, table_format: formats.Format
+    tables: Sequence[Table],
+    max_width: int | None = None,
+    caption: str | None = None,
+    *,
+    table_format: formats.Format,
 ) -> str:
     """Return the layers as text.
 
-    If a table is wider than `max_width` characters, its configurations are divided among several
-    tables.
+    If a table is wider than `max_width` characters, in LaTeX points, its configurations are divided
+    among several tables. `caption` replaces the sentences about a table in LaTeX.
     """
     parts: list[str] = []
     for table in tables:
@@ -208,7 +212,15 @@ def _render(
             headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
             lines = list(_lines_of_layers_kinds_and_step_parts(row_profiles))
             title = f"Layers: {table.title}"
-            parts += table_format.render_tables_that_fit(headers, lines, max_width, 2, title)
+            description = captions.describe_leaderboard(table, "layers", {}, ())
+            parts += table_format.render_tables_that_fit(
+                headers,
+                lines,
+                max_width,
+                2,
+                title,
+                caption or formats.make_latex_caption(description),
+            )
             parts += [
                 table_format.render_note(note, max_width)
                 for note in _notes_under_table(row_profiles)
@@ -217,16 +229,27 @@ def _render(
     return table_format.join(parts or [table_format.render_note(NO_PROFILE, max_width)])
 
 
-def to_json(tables: Sequence[Table], ignored_max_width: int | None = None) -> str:
+def to_json(
+    tables: Sequence[Table],
+    ignored_max_width: int | None = None,
+    ignored_caption: str | None = None,
+) -> str:
     """Return one JSON document with all layers.
 
-    All functions of `FORMATS` have the same parameters. Here, the width has no effect.
+    All functions of `FORMATS` have the same parameters. Here, width and caption have no effect.
     """
     return json.dumps({"profiles": list(_profile_documents(tables))}, indent=1)
 
 
-def to_csv(tables: Sequence[Table], ignored_max_width: int | None = None) -> str:
-    """Return one CSV line per configuration and layer, with all digits. The width has no effect."""
+def to_csv(
+    tables: Sequence[Table],
+    ignored_max_width: int | None = None,
+    ignored_caption: str | None = None,
+) -> str:
+    """Return one CSV line per configuration and layer, with all digits.
+
+    Width and caption have no effect.
+    """
     lines = []
     for columns in _profile_documents(tables):
         layers, _ = columns.pop("layers"), columns.pop("kinds")
