@@ -44,8 +44,8 @@ def share_of_usual_peak(records: Sequence[Record]) -> Interval | None:
             peaks.append(peak)
     if not shares:
         return None
-    share = _widen(interval_of_launches(shares), peaks)
-    return None if share.value > 1 and has_measured_peak(records) else share
+    usual = _widen(interval_of_launches(shares), peaks)
+    return None if usual.value > 1 and has_measured_peak(records) else usual
 
 
 def has_measured_peak(records: Iterable[Record]) -> bool:
