@@ -12,16 +12,19 @@ import pytest
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
-def install_missing(programs, packages):
-    """Install missing programs; return why some are still missing, None if all are there."""
-    if _are_installed(programs):
+def install_missing(programs, packages, tex_files=()):
+    """Install missing programs and files of TeX.
+
+    Return why some are still missing, None if all are there.
+    """
+    if _are_installed(programs, tex_files):
         return None
     if os.getuid() != 0:
         return f"not installed, and only root can install them: {' '.join(packages)}"
     # Tests run in parallel, and apt-get fails while another one runs.
     with (Path(tempfile.gettempdir()) / "xfbench-tests-apt").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return None if _are_installed(programs) else _install(packages)
+        return None if _are_installed(programs, tex_files) else _install(packages)
 
 
 def skip_test(reason):
@@ -31,8 +34,11 @@ def skip_test(reason):
     pytest.skip(reason)
 
 
-def _are_installed(programs):
-    return all(shutil.which(program, path=PATH) for program in programs)
+def _are_installed(programs, tex_files):
+    return all(shutil.which(program, path=PATH) for program in programs) and all(
+        subprocess.run(["kpsewhich", name], capture_output=True, check=False).returncode == 0
+        for name in tex_files
+    )
 
 
 def _install(packages):

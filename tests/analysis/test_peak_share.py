@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from xfbench.analysis import leaderboard
 from xfbench.analysis.peak_share import share_of_usual_peak
 from xfbench.host.roofline import usual_matrix_product
 from xfbench.model.record import Limit
+from xfbench.rendering import tables
 from xfbench.statistics import counted_speeds_by_block, interval_of_launches
 
 PEAK = 1e12
@@ -69,6 +71,25 @@ def test_failed_launches_and_unknown_limits_have_no_share(launch, record):
     failed = launch(1, status="failed", reason="x", measurement=None)
     assert share_of_usual_peak([failed, record()]) is None
     assert share_of_usual_peak([failed, launch(1)]).launches == 1
+
+
+@pytest.mark.parametrize(("step_factor", "is_known"), [(1.02, True), (0.98, False)])
+def test_a_share_above_the_measured_peak_is_unknown_and_explained(launch, step_factor, is_known):
+    peak = share_at(40, launch(1), 1)
+    [table] = leaderboard.build_tables([launch(1, step_factor, best=peak)], {})
+    [row] = [*table.rows, *table.unranked]
+    assert (row.peak_share is not None) == is_known == (not row.peak_disturbed)
+    assert row.document()["share_of_peak"] == (pytest.approx(1 / 1.02) if is_known else None)
+    text = tables.FORMATS["text"]([table], "throughput")
+    assert "of peak" in text and ("the matrix product was disturbed" in text) != is_known
+
+
+def test_a_share_above_a_published_peak_is_shown(launch):
+    fast = launch(1, 0.98, best=share_at(40, launch(1), 1))
+    published = fast.model_copy(
+        update={"limit": fast.limit.model_copy(update={"source": "published"})}
+    )
+    assert share_of_usual_peak([published]).value == pytest.approx(1 / 0.98)
 
 
 def test_interval_covers_the_share_of_usual_launches_and_tries(launch):

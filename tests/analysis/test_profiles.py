@@ -140,12 +140,30 @@ def test_table_has_layers_as_rows_and_configurations_as_columns(profiled):
 
 
 @pytest.mark.parametrize(("step_s", "is_warned"), [(0.095, False), (0.15, True)])
-def test_profilers_that_slow_down_differently_are_a_warning(profiled, step_s, is_warned):
+def test_columns_whose_profilers_slow_down_differently_are_named(profiled, step_s, is_warned):
     """A profiled step takes 1.25 times as long as a timed one, and 1.19 or 1.88 times."""
-    text = render_profiles([profiled(), profiled({"step": step_s}, framework="caffe")])
-    assert ("Compare two columns only if these factors of both differ by 10 % or less" in text) == (
-        is_warned
+    text = render_profiles(
+        [
+            profiled(),
+            profiled(framework="mxnet"),
+            profiled({"step": step_s}, framework="caffe"),
+        ]
     )
+    [warning] = [line for line in text.splitlines() if "may not be" in line] or [""]
+    assert warning.startswith("caffe may not be compared with ") == is_warned
+    assert ("reference" in warning and "mxnet" in warning) == is_warned
+
+
+def test_columns_of_one_framework_are_named_with_their_settings(profiled):
+    text = render_profiles([profiled(), profiled({"step": 0.15}, kernel="native")])
+    names = ("reference · native · 1 thread", "reference · numpy · 1 thread")
+    assert " may not be compared with ".join(names) in text
+
+
+def test_a_profiled_step_that_is_faster_than_a_timed_one_was_disturbed(profiled):
+    disturbed = "0.69 times as long as a timed one (less than 1: the launch was disturbed"
+    assert disturbed in render_profiles([profiled({"step": 0.055})])
+    assert "disturbed" not in render_profiles([profiled({"step": 0.078})])  # 0.98 times
 
 
 def test_longest_layers_have_rows_and_the_rest_is_summed(profiled):

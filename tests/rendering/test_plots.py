@@ -10,6 +10,7 @@ from xfbench.base.errors import UsageError
 from xfbench.rendering import plots
 from xfbench.rendering.report.content import build_report
 from xfbench.rendering.report.figures import Bar, Figure, Line, Mark, Point
+from xfbench.store.results_folder import Store
 
 ROOT = Path(__file__).parents[2]
 STARTS = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
@@ -100,6 +101,23 @@ def test_no_two_figures_have_one_file(tmp_path):
     ]
     captions = (tmp_path / "captions.txt").read_text().splitlines()
     assert captions[1] == "speed-2: a heading. in words a note"
+
+
+def test_figures_without_an_output_file_leave_an_earlier_report(run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    for threads in (1, 2):
+        store.add(record(threads=threads), None)
+    page = tmp_path / "report.html"
+    page.write_text("an earlier report")
+    arguments = ("report", "--figures", "figures", "--figure-format", "svg")
+    outcome = run_inline(*arguments)
+    assert outcome.returncode == 0 and "report.html" not in outcome.stdout, outcome.stderr
+    assert [*tmp_path.glob("figures/*.svg")] and page.read_text() == "an earlier report"
+    refused = run_inline(*arguments, "--open")
+    assert refused.returncode == 2 and "--open with --figures needs --output" in refused.stderr
+    both = run_inline(*arguments, "--output", "both.html")
+    assert both.returncode == 0 and (tmp_path / "both.html").read_text().startswith("<!doctype")
 
 
 @pytest.mark.parametrize("command", [("report",), ("study", "report", "kernels")])

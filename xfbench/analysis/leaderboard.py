@@ -18,7 +18,7 @@ from xfbench.analysis.checkpoints import CheckpointCosts, checkpoint_costs
 from xfbench.analysis.communication import Shares, step_shares
 from xfbench.analysis.costs import Costs, costs_of_launches
 from xfbench.analysis.grouping import describe_hidden_differences, group_by_heading_and_cell
-from xfbench.analysis.peak_share import share_of_usual_peak
+from xfbench.analysis.peak_share import has_measured_peak, share_of_usual_peak
 from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
 from xfbench.analysis.steps import Steps, describe_steps
@@ -90,6 +90,7 @@ class Row:
     - `images_per_second`: median of `speeds`; None if no launch counts.
     - `peak_share`: operations per second as a share of a usual matrix product on the same cores,
       with its interval; None if the peak is unknown. `share_of_peak` is its value.
+    - `peak_disturbed`: whether the share is unknown because other work disturbed the products.
     - `steps`: what the timed steps say beside their median; None if no launch counts.
     - `spread`: standard deviation of the logarithms of `speeds`; None for fewer than two launches.
     - `sessions`: number of sessions of these launches. The interval is over sessions if there are
@@ -151,6 +152,7 @@ class Row:
     spread: Interval | None
     share_of_peak: float | None
     peak_share: Interval | None
+    peak_disturbed: bool
     efficiency: Efficiency | None
     relative_to_best: float | None
     relative_interval: Interval | None
@@ -403,6 +405,7 @@ def _build_row(
         spread=log_deviation_interval(speed_values),
         share_of_peak=peak_share.value if peak_share else None,
         peak_share=peak_share,
+        peak_disturbed=peak_share is None and has_measured_peak(records),
         efficiency=None,
         relative_to_best=None,
         relative_interval=None,

@@ -7,7 +7,7 @@ the best product of all would make every share too small.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from xfbench.host.roofline import usual_matrix_product
@@ -22,7 +22,7 @@ from xfbench.statistics import (
 )
 
 
-def share_of_usual_peak(records: Iterable[Record]) -> Interval | None:
+def share_of_usual_peak(records: Sequence[Record]) -> Interval | None:
     """Return the operations of training per second as a share of a usual matrix product.
 
     A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
@@ -31,7 +31,8 @@ def share_of_usual_peak(records: Iterable[Record]) -> Interval | None:
     that of the launches alone.
 
     A launch without a limit, or with a limit whose tries differ too much, does not count. Returns
-    None if no launch counts.
+    None if no launch counts. A share above 1 of a measured product is unknown too: other work
+    slowed the products down, because no launch is faster than the peak.
     """
     shares: dict[Block, float] = {}
     peaks: list[Interval] = []
@@ -41,12 +42,30 @@ def share_of_usual_peak(records: Iterable[Record]) -> Interval | None:
             share, peak = share_and_peak
             shares[next_block(record, shares)] = share
             peaks.append(peak)
-    return _widen(interval_of_launches(shares), peaks) if shares else None
+    if not shares:
+        return None
+    usual = _widen(interval_of_launches(shares), peaks)
+    return None if usual.value > 1 and has_measured_peak(records) else usual
+
+
+def has_measured_peak(records: Iterable[Record]) -> bool:
+    """Return whether a launch that counts has a measured peak.
+
+    If the share is unknown all the same, the matrix products were disturbed.
+    """
+    return any(
+        record.limit is not None and record.limit.source == "measured" and _is_counted(record)
+        for record in records
+    )
+
+
+def _is_counted(record: Record) -> bool:
+    return record.status == "ok" and has_valid_steps(record)
 
 
 def _share_and_peak(record: Record) -> tuple[float, Interval] | None:
     request, workload, limit = record.request, record.workload, record.limit
-    if record.status != "ok" or not has_valid_steps(record):
+    if not _is_counted(record):
         return None
     if request is None or workload is None or limit is None:
         return None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import (
     FrameworkFilterOption,
@@ -73,11 +74,20 @@ _FieldsOption = Annotated[
     str | None,
     typer.Option(
         metavar="COLUMN[,COLUMN]",
-        help="Columns of the view to show, in this order (default: those that fit the terminal).",
+        help="Columns of the view to show, in this order (default: those that fit the terminal, or "
+        "with --format latex the lines of an article).",
     ),
 ]
 _WideOption = Annotated[
     bool, typer.Option("--wide", help="Show all columns, however wide the table becomes.")
+]
+_CaptionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="Caption of the table with --format latex, in LaTeX (default: sentences that say what "
+        "was measured, on what, and what the brackets are). The records must give one table.",
+    ),
 ]
 _PublishedOption = Annotated[
     bool,
@@ -98,6 +108,7 @@ def leaderboard(
     published: _PublishedOption = False,
     fields: _FieldsOption = None,
     wide: _WideOption = False,
+    caption: _CaptionOption = None,
     framework: FrameworkFilterOption = None,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
@@ -124,7 +135,7 @@ def leaderboard(
     _check_choices(format, view, published, reference, workload_names or ())
     group_fields = best.parse_group_fields(by)
     output_format = "json" if as_json else format
-    layout = _choose_layout(output_format, view, field_names, group_fields, wide)
+    layout = _choose_layout(output_format, view, field_names, group_fields, wide, caption)
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
@@ -137,9 +148,11 @@ def leaderboard(
         from xfbench.rendering import slowdown_tables
 
         slowdowns = slowdown.build_slowdown_tables(ranked_tables, group_fields, reference)
-        print(slowdown_tables.FORMATS[output_format](slowdowns, layout.max_width))
+        _check_caption(layout, len(slowdowns))
+        print(slowdown_tables.FORMATS[output_format](slowdowns, layout.max_width, layout.caption))
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, group_fields)
+    _check_caption(layout, len(ranked_tables))
     if published:
         _print_with_published(
             output_format, ranked_tables, view, layout, stored_figures, workload_names
@@ -154,26 +167,47 @@ def _print_tables(
     from xfbench.rendering import profile_tables, tables
 
     if view == _LAYERS:
-        print(profile_tables.FORMATS[output_format](ranked_tables, layout.max_width))
+        render = profile_tables.FORMATS[output_format]
+        print(render(ranked_tables, layout.max_width, layout.caption))
     else:
         print(tables.FORMATS[output_format](ranked_tables, view, layout))
 
 
+def _check_caption(layout: Layout, table_count: int) -> None:
+    """Raise UsageError if there is a caption, and not one table."""
+    if layout.caption is not None and table_count != 1:
+        raise UsageError(
+            f"--caption needs one table (got {table_count}): choose it with --workload and --where"
+        )
+
+
 def _choose_layout(
-    format: str, view: str, columns: Sequence[str], group_fields: Sequence[str], wide: bool
+    format: str,
+    view: str,
+    columns: Sequence[str],
+    group_fields: Sequence[str],
+    wide: bool,
+    caption: str | None,
 ) -> Layout:
     """Return the columns to show. Raises UsageError if a column is unknown.
 
-    Tables in text fit the terminal, and tables in Markdown fit 100 characters.
+    Tables in text fit the terminal, tables in Markdown 100 characters, and tables in LaTeX the
+    lines of an article.
     """
     from xfbench.base import errors
     from xfbench.rendering import formats, tables
 
+    if caption is not None and format != "latex":
+        raise UsageError("--caption needs --format latex")
     if not columns:
-        widths = {"text": terminal_width(), "markdown": formats.MARKDOWN_WIDTH}
-        return tables.Layout(max_width=None if wide else widths.get(format))
+        widths = {
+            "text": terminal_width(),
+            "markdown": formats.MARKDOWN_WIDTH,
+            "latex": formats.LATEX_WIDTH,
+        }
+        return tables.Layout(max_width=None if wide else widths.get(format), caption=caption)
     if view in (_SLOWDOWN, _LAYERS) or format in ("csv", "json"):
-        raise errors.UsageError(
+        raise UsageError(
             "--fields chooses columns of text, markdown, latex and html, and of the views "
             f"{', '.join(tables.COLUMNS)}"
         )
@@ -181,7 +215,7 @@ def _choose_layout(
     for name in columns:
         if name not in known_columns:
             raise errors.unknown_name_error("column", name, known_columns)
-    return tables.Layout(columns=tuple(columns))
+    return tables.Layout(columns=tuple(columns), caption=caption)
 
 
 def _read_tables(
@@ -281,13 +315,13 @@ def _check_choices(
     if view not in views:
         raise errors.unknown_name_error("view", view, views)
     if published and view in (_SLOWDOWN, _LAYERS):
-        raise errors.UsageError(
+        raise UsageError(
             "--published cannot be combined with --view slowdown or layers: list published "
             "slowdowns with `xfbench results list --published --where "
             "figure.about.study=slowdown`"
         )
     if reference is not None and view != _SLOWDOWN:
-        raise errors.UsageError("--reference needs --view slowdown")
+        raise UsageError("--reference needs --view slowdown")
     for name in workloads:
         if name not in known_workloads():
             raise errors.unknown_name_error("workload", name, known_workloads())

@@ -11,7 +11,6 @@ import typer
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FigureFormatOption,
-    FiguresOption,
     FrameworkFilterOption,
     RecordFilterOption,
     ResultsOption,
@@ -23,20 +22,39 @@ from xfbench.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from xfbench.model.certificate import Certificate
+    from xfbench.model.record import Record
     from xfbench.rendering.report.content import Board
     from xfbench.rendering.report.figures import Figure
 
-_OutputOption = Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.")]
+_DEFAULT_OUTPUT = Path("report.html")
+_OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help=f"HTML file to write (default: {_DEFAULT_OUTPUT}; with --figures, none).",
+    ),
+]
+_FiguresOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--figures",
+        metavar="DIR",
+        help="Write the figures to this folder, for a paper. Without --output, no HTML file is "
+        "written. Needs matplotlib: python -m pip install matplotlib.",
+    ),
+]
 
 
 def report(
-    output: _OutputOption = Path("report.html"),
+    output: _OutputOption = None,
     where: RecordFilterOption = None,
     framework: FrameworkFilterOption = None,
     workload: WorkloadFilterOption = None,
-    figures: FiguresOption = None,
+    figures: _FiguresOption = None,
     figure_format: FigureFormatOption = None,
     open_it: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     results: ResultsOption = None,
@@ -48,17 +66,21 @@ def report(
         xfbench report --results results --output lenet.html --where workload=lenet
         xfbench report --figures figures --figure-format pdf
     """
-    from xfbench.base import atomic_files, errors, paths
+    from xfbench.base import errors, paths
     from xfbench.base.wording import pluralize
     from xfbench.model import certificate
     from xfbench.rendering import plots
-    from xfbench.rendering.report import content, page
+    from xfbench.rendering.report import content
     from xfbench.store import index
     from xfbench.store import published as literature
     from xfbench.store.results_folder import open_existing_store
-    from xfbench.studies import page as studies
 
-    check_output_file(output, (".html", ".htm"))
+    if output is None and not figures:
+        output = _DEFAULT_OUTPUT
+    if output is not None:
+        check_output_file(output, (".html", ".htm"))
+    elif open_it:
+        raise errors.UsageError("--open with --figures needs --output FILE")
     figure_formats = prepare_figures(figures, figure_format)
     folder = paths.results(results)
     conditions = parse_record_filters(where, framework, workload)
@@ -69,20 +91,32 @@ def report(
     for line in record_index.damaged:
         say(line)
     certificates = certificate.read_certificates(folder)
+    if output is not None:
+        _write_page(output, records, certificates)
+    if figures:
+        boards = content.build_report(records, certificates, literature.records()).boards
+        files = plots.write_figures(_name_figures(boards), figures, figure_formats)
+        print(f"{figures}: {pluralize(len(files), 'file')}{', and captions.txt' if files else ''}")
+    if open_it and output is not None:
+        webbrowser.open(output.absolute().as_uri())
+
+
+def _write_page(
+    output: Path, records: Sequence[Record], certificates: Mapping[str, Certificate | str]
+) -> None:
+    from xfbench.base import atomic_files, errors
+    from xfbench.rendering.report import page
+    from xfbench.store import published as literature
+    from xfbench.studies import page as studies
+
     study_sections = studies.build_sections(records, certificates, say)
     text = page.render_report(records, certificates, literature.records(), study_sections).encode()
     try:
         atomic_files.write(output.absolute(), text)
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
-    if figures:
-        boards = content.build_report(records, certificates, literature.records()).boards
-        files = plots.write_figures(_name_figures(boards), figures, figure_formats)
-        print(f"{figures}: {pluralize(len(files), 'file')}{', and captions.txt' if files else ''}")
     launches = sum(record.source == "measured" for record in records)
     print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
-    if open_it:
-        webbrowser.open(output.absolute().as_uri())
 
 
 def _name_figures(boards: Iterable[Board]) -> list[tuple[str, str, Figure]]:

@@ -220,26 +220,42 @@ def render_leaderboards_with_figures(
     if format_name == "csv":
         return _to_csv(leaderboards, network_figures)
     table_format = formats.FORMATS[format_name]
-    parts = []
+    parts: list[str] = []
     for name in names:
         network_tables = [table for table in leaderboards if table.workload == name]
-        parts.append(tables.FORMATS[format_name](network_tables, view, layout))
-        lines = [
-            describe_figure(record).table_cells
-            for record in figures_whose_single_network_equals(figure_records, name)
-        ]
+        parts += tables.render_parts(network_tables, view, layout, table_format)
+        records_of_network = figures_whose_single_network_equals(figure_records, name)
+        lines = [describe_figure(record).table_cells for record in records_of_network]
         if lines:
             parts.append(
                 table_format.render_heading(
                     f"{name}, external figures: not measured here, not ranked"
                 )
             )
-            parts += [table_format.render_table(HEADERS, lines, f"External: {name}"), ""]
-    parts += [
-        table_format.render_note(f"{key}: {title}", layout.max_width)
-        for key, title in cited_keys_and_titles(network_figures)
+            caption = formats.make_latex_caption(
+                f"Values of {name} from publications and other tools, not measured here."
+            )
+            parts.append(
+                table_format.render_table(
+                    HEADERS, lines, f"External: {name}", caption, layout.max_width
+                )
+            )
+            # A table that stands alone has its own sources below it.
+            if table_format.stands_alone:
+                parts += _render_sources(records_of_network, layout.max_width, table_format)
+            parts.append("")
+    if not table_format.stands_alone:
+        parts += _render_sources(network_figures, layout.max_width, table_format)
+    return table_format.join(parts)
+
+
+def _render_sources(
+    records: Iterable[Record], max_width: int | None, table_format: formats.Format
+) -> list[str]:
+    return [
+        table_format.render_note(f"{key}: {title}", max_width)
+        for key, title in cited_keys_and_titles(records)
     ]
-    return "\n".join(parts)
 
 
 def render_figures_and_sources(records: Iterable[Record], max_width: int | None = None) -> str:
@@ -255,11 +271,7 @@ def render_figures_and_sources(records: Iterable[Record], max_width: int | None 
     ]
     headers = ("record", *HEADERS[:2], "network", *HEADERS[2:])
     table = formats.render_listing(headers, lines, max_width)
-    sources = [
-        table_format.render_note(f"{key}: {title}", max_width)
-        for key, title in cited_keys_and_titles(records)
-    ]
-    return "\n".join([table, "", *sources])
+    return "\n".join([table, "", *_render_sources(records, max_width, table_format)])
 
 
 def _to_json(leaderboards: Sequence[Table], figure_records: Sequence[Record]) -> str:

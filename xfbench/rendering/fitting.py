@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-_HEADER_PADDING = 2  # tabulate makes each header at least so much wider
+HEADER_PADDING = 2  # tabulate makes each header at least so much wider
 # The columns that always stay, and those that are left out last, most important first.
 _ALWAYS_SHOWN = ("rank", "framework", "images/s")
 # Columns that are neither here nor below come next: those of a view, and those of groups.
@@ -15,12 +15,12 @@ _DETAILS = (
     *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
 )
 # Settings. If they are equal in all rows, they belong to the whole table. Results never do.
-_SETTINGS = (
+SETTINGS = (
     *("framework", "version", "kernel", "ranks", "threads", "format", "reader", "medium"),
     *("page cache", "checkpoints", "memory limit", "allocator", "nodes"),
 )
 # Rows with equal results are still told apart by these.
-_IDENTIFYING = (*_SETTINGS, "differs")
+_IDENTIFYING = (*SETTINGS, "differs")
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,20 @@ class Fit:
     left_out: tuple[str, ...]
 
 
-def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) -> Fit:
+def fit_columns(
+    texts: Mapping[str, Sequence[str]],
+    max_width: float,
+    gap: float,
+    measure: Callable[[str], float] = len,
+    header_padding: int = HEADER_PADDING,
+) -> Fit:
     """Return the columns that fit in `max_width` characters, the most important ones first.
 
     - `texts`: the text of each row, by column. All columns have the same number of rows.
     - `gap`: number of characters that a column needs beside its texts.
+    - `measure`: function that returns the width of a text. Widths may have another unit, such as
+      points.
+    - `header_padding`: what a header needs beside its text.
 
     Settings that are equal in two or more rows go to the heading. The columns of _ALWAYS_SHOWN
     are shown even if they do not fit. Next come the columns that tell rows apart.
@@ -49,10 +58,10 @@ def fit_columns(texts: Mapping[str, Sequence[str]], max_width: int, gap: int) ->
     common = {
         name: column[0]
         for name, column in texts.items()
-        if len(column) > 1 and len(set(column)) == 1 and name in _SETTINGS
+        if len(column) > 1 and len(set(column)) == 1 and name in SETTINGS
     }
     widths = {
-        name: gap + max(len(name) + _HEADER_PADDING, *map(len, column))
+        name: gap + max(measure(name) + header_padding, *map(measure, column))
         for name, column in texts.items()
         if name not in common
     }
@@ -85,7 +94,12 @@ def _list_telling_apart(texts: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def split_columns(
-    columns: Sequence[Sequence[str]], max_width: int | None, gap: int, key_count: int = 1
+    columns: Sequence[Sequence[str]],
+    max_width: float | None,
+    gap: float,
+    key_count: int = 1,
+    measure: Callable[[str], float] = len,
+    header_padding: int = HEADER_PADDING,
 ) -> list[list[int]]:
     """Return the numbers of the columns of each table into which a wide table is split.
 
@@ -93,13 +107,16 @@ def split_columns(
     - `max_width`: maximum length of a line in characters; None: there is no maximum.
     - `gap`: number of characters that a column needs beside its texts.
     - `key_count`: number of first columns that each of the tables repeats.
+    - `measure`, `header_padding`: see `fit_columns`.
 
     A table has at least one column that it does not repeat, even if this one does not fit.
     """
     keys = list(range(key_count))
     if max_width is None:
         return [list(range(len(columns)))]
-    widths = [gap + max(len(head) + _HEADER_PADDING, *map(len, body)) for head, *body in columns]
+    widths = [
+        gap + max(measure(head) + header_padding, *map(measure, body)) for head, *body in columns
+    ]
     groups: list[list[int]] = [keys]
     for number in range(key_count, len(columns)):
         total = sum(widths[n] for n in (*groups[-1], number))
@@ -126,12 +143,11 @@ def wrap_columns(
     If lines are still too long, they stay so.
     """
     least = {
-        name: max([len(name) + _HEADER_PADDING, *(len(word) for t in texts for word in t.split())])
+        name: max([len(name) + HEADER_PADDING, *(len(word) for t in texts for word in t.split())])
         for name, texts in columns.items()
     }
     widths = {
-        name: max([len(name) + _HEADER_PADDING, *map(len, texts)])
-        for name, texts in columns.items()
+        name: max([len(name) + HEADER_PADDING, *map(len, texts)]) for name, texts in columns.items()
     }
     if max_width is None:
         return widths

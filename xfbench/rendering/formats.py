@@ -27,7 +27,9 @@ if TYPE_CHECKING:  # this takes long to import, and most tables do not need it
     from xfbench.analysis.prediction import Figure
 
 MARKDOWN_WIDTH = 100  # of a line
+LATEX_WIDTH = 345  # points: \textwidth of \documentclass{article}
 _MAX_FIELD_CHARS = 1000  # longer fields are cut
+_MAX_CAPTION_CHARS = 2000
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
@@ -36,6 +38,14 @@ _BLOCK_START = re.compile(r"^(\d*)([-+#>=]|(?<=\d)[.)](?=\s|$))")
 _LATEX = {char: f"\\{char}" for char in "&%$#_{}"} | {"<": "$<$", ">": "$>$", "\\": "$\\backslash$"}
 _LATEX |= {"^": "\\^{}", "~": "\\~{}"}
 _LATEX |= {"[": "{[}", "]": "{]}", "*": "{*}"}  # after a line break, they would be its options
+# Widths of characters that are not as wide as most, in points.
+_LATEX_POINTS = {
+    **dict.fromkeys("ijl.,:;[]'", 3.1),
+    **dict.fromkeys("frst()- ", 4.0),
+    **dict.fromkeys("0123456789aceo/–", 5.0),
+    **dict.fromkeys("mw%+=<>", 8.4),
+    **dict.fromkeys("MW", 10.3),
+}
 _NUMBER = r"([0-9]{1,3}(?: [0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)(%?)"
 _NUMBER_WITH_BOUNDS = re.compile(rf"{_NUMBER}(?: \({_NUMBER}–{_NUMBER}\))?")
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
@@ -54,7 +64,9 @@ class Format:
       LaTeX and HTML.
     - `column_gap`: number of characters that a column of a line needs beside its texts.
     - `has_lines`: whether the text is for a terminal, which shows lines and colours.
-    - `names_intervals`: whether a note says what brackets are, because the table stands alone.
+    - `stands_alone`: whether the table is read without xfbench's pages, so that its caption and
+      notes say what it shows. Such a table has no line that leads to a command.
+    - `measure`, `header_padding`: how wide texts are (see `fitting.fit_columns`).
     """
 
     style: str
@@ -63,14 +75,24 @@ class Format:
     escape: Callable[[str], str] = str
     column_gap: int = 2
     has_lines: bool = False
-    names_intervals: bool = False
+    stands_alone: bool = False
+    measure: Callable[[str], float] = len
+    header_padding: int = fitting.HEADER_PADDING
 
     def render_table(
-        self, headers: Sequence[str], lines: Sequence[Sequence[str]], title: str = ""
+        self,
+        headers: Sequence[str],
+        lines: Sequence[Sequence[str]],
+        title: str = "",
+        caption: str = "",
+        max_width: float | None = None,
     ) -> str:
         """Return the table with these headers and lines of fields, escaped for this format.
 
-        `title` is the caption, if tables of this format have one.
+        `title` names the table and `caption` describes it (default: the title), if tables of this
+        format have captions. A caption has the syntax of the format.
+
+        `max_width`: only tables in LaTeX use it. They wrap long texts to be at most so wide.
         """
         rows = [[self.escape_field(field) for field in line] for line in lines]
         names = [self.escape_field(name) for name in headers]
@@ -86,25 +108,30 @@ class Format:
         max_width: int | None,
         key_count: int,
         title: str,
+        caption: str = "",
     ) -> Iterator[str]:
         """Yield one table for each group of columns that fits, with a blank line between them.
 
         - `max_width`: maximum length of a line in characters; None: one table has all columns.
         - `key_count`: number of first columns that each table repeats.
-        - `title`: the caption. Tables after the first have their number in it.
+        - `title`, `caption`: see `render_table`. Tables after the first have their number in it.
         """
         columns = [
             [self.escape_field(text) for text in column]
             for column in zip(headers, *lines, strict=True)
         ]
-        groups = fitting.split_columns(columns, max_width, self.column_gap, key_count)
+        groups = fitting.split_columns(
+            columns, max_width, self.column_gap, key_count, self.measure, self.header_padding
+        )
         for number, group in enumerate(groups):
             if number:
                 yield ""
+            part = f", part {number + 1}" if number else ""
             yield self.render_table(
                 [headers[n] for n in group],
                 [[line[n] for n in group] for line in lines],
-                f"{title}, part {number + 1}" if number else title,
+                f"{title}{part}",
+                f"{caption.removesuffix('.')}{part}." if caption and number else caption,
             )
 
     def render_heading(self, text: str, max_width: int | None = None) -> str:
@@ -153,23 +180,33 @@ class LatexFormat(Format):
     """Tables of the packages booktabs and siunitx, with caption and label."""
 
     def render_table(
-        self, headers: Sequence[str], lines: Sequence[Sequence[str]], title: str = ""
+        self,
+        headers: Sequence[str],
+        lines: Sequence[Sequence[str]],
+        title: str = "",
+        caption: str = "",
+        max_width: float | None = None,
     ) -> str:
         """Return the table with these headers and lines of fields, and its caption.
 
-        Columns of numbers are right-aligned.
+        Columns of numbers are right-aligned. The label is made from the title. If the table is
+        wider than `max_width` points, its widest texts are wrapped.
         """
         columns = [
             [make_legible(field, _MAX_FIELD_CHARS) for field in column]
             for column in zip(*lines, strict=True)
         ]
-        alignment = "".join(
-            "r" if all(map(_is_number_or_missing, column)) else "l" for column in columns
-        )
-        caption = make_legible(title, _MAX_FIELD_CHARS)
+        is_number = [all(map(_is_number_or_missing, column)) for column in columns]
+        alignments = ["r" if each else "l" for each in is_number]
+        if max_width is not None:
+            texts = [[head, *column] for head, column in zip(headers, columns, strict=True)]
+            for n, width in self._wrap_widths(texts, is_number, max_width).items():
+                alignments[n] = f"p{{{width:.0f}pt}}"
+        alignment = "".join(alignments)
+        name = make_legible(title, _MAX_FIELD_CHARS)
         captioned = [
-            f"\\caption{{{escape_latex(caption)}}}",
-            f"\\label{{tab:{_NO_LABEL.sub('-', caption.lower()).strip('-')}}}",
+            f"\\caption{{{caption or escape_latex(name)}}}",
+            f"\\label{{tab:{_NO_LABEL.sub('-', name.lower()).strip('-')}}}",
         ]
         return "\n".join(
             [
@@ -189,6 +226,29 @@ class LatexFormat(Format):
                 "\\end{table}",
             ]
         )
+
+    def _wrap_widths(
+        self, columns: Sequence[Sequence[str]], is_number: Sequence[bool], max_width: float
+    ) -> dict[int, float]:
+        """Return the widths in points of the columns of text that must be wrapped, by number.
+
+        The widest column becomes narrower until the table fits, or each has the width of a word.
+        """
+        widths = [max(map(self.measure, column)) for column in columns]
+        least = [
+            width
+            if is_fixed
+            else max(self.measure(word) for text in column for word in text.split() or [""])
+            for width, is_fixed, column in zip(widths, is_number, columns, strict=True)
+        ]
+        narrow = [*widths]
+        while sum(narrow) + self.column_gap * len(narrow) > max_width:
+            candidates = [n for n, width in enumerate(narrow) if width > least[n]]
+            if not candidates:
+                break
+            widest = max(candidates, key=narrow.__getitem__)
+            narrow[widest] = max(least[widest], narrow[widest] - 1)
+        return {n: width for n, width in enumerate(narrow) if width < widths[n]}
 
     def join(self, parts: Sequence[str]) -> str:
         """Return the parts as one text. Notes below a table belong to its float.
@@ -222,6 +282,16 @@ def _format_latex_field(text: str) -> str:
     return f"\\num{{{number}}}{sign}{bounds}"
 
 
+def make_latex_caption(text: str) -> str:
+    """Return sentences as a caption in LaTeX, escaped."""
+    return escape_latex(make_legible(text, _MAX_CAPTION_CHARS))
+
+
+def _measure_latex(text: str) -> float:
+    """Return at least the width of the text in points, in LaTeX's usual font at 10 points."""
+    return sum(_LATEX_POINTS.get(char, 7.8 if char.isupper() else 5.6) for char in text)
+
+
 def escape_latex(text: str) -> str:
     """Return the text with all characters that LaTeX interprets escaped."""
     return "".join(_LATEX.get(char, char) for char in text)
@@ -250,7 +320,10 @@ FORMATS = {
         "latex_booktabs",
         lambda text: f"% {text}",
         lambda text: f"{{\\par\\footnotesize {escape_latex(text)}\\par}}\n",
-        names_intervals=True,
+        column_gap=12,  # points: two times \tabcolsep
+        stands_alone=True,
+        measure=_measure_latex,
+        header_padding=0,
     ),
     "html": Format(
         "html",

@@ -14,7 +14,7 @@ from typing import Any
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.base.wording import pluralize
-from xfbench.rendering import formats
+from xfbench.rendering import captions, formats
 
 # Only the layers that take the most time have their own line. CSV and JSON have all layers.
 MAX_LAYERS = 20
@@ -49,6 +49,17 @@ def find_layer(profile: Profile, name: str) -> LayerTime | None:
 def format_milliseconds(seconds: float) -> str:
     """Return seconds as milliseconds with three significant digits, without the unit."""
     return f"{1e3 * seconds:.3g}"
+
+
+def describe_profiler_factor(profile: Profile) -> str:
+    """Return how many times as long as a timed step a profiled step takes, as a clause.
+
+    No profiler makes a step faster. A factor far below 1 comes from a disturbance.
+    """
+    clause = f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
+    if profile.slowdown * UNEQUAL_PROFILERS < 1:
+        clause += " (less than 1: the launch was disturbed, repeat the profile)"
+    return clause
 
 
 def _layer_share_of_step(profile: Profile, layer_name: str) -> float:
@@ -145,26 +156,54 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
         launches = pluralize(profile.launches, "launch")
         yield (
             f"{_configuration_name(row)}: {profile.profiler}, {launches}, "
-            f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
+            f"{describe_profiler_factor(profile)}"
         )
     noisy = [row.framework for row, _ in row_profiles if row.noisy]
     if noisy:
         yield f"Launches of {', '.join(dict.fromkeys(noisy))} were noisy: repeat the profile."
+    yield from _list_incomparable_columns(row_profiles)
+
+
+def _list_incomparable_columns(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
+    """Yield sentences that say which columns differ too much in the factors of their profilers.
+
+    The first sentence is about the column with most partners. Each pair is named once.
+    """
+    frameworks = [row.framework for row, _ in row_profiles]
+    names = [
+        row.framework if frameworks.count(row.framework) == 1 else _configuration_name(row)
+        for row, _ in row_profiles
+    ]
     factors = [profile.slowdown for _, profile in row_profiles]
-    if max(factors) > UNEQUAL_PROFILERS * min(factors):
+    partners = {
+        n: [
+            m
+            for m in range(len(names))
+            if max(factors[n], factors[m]) > UNEQUAL_PROFILERS * min(factors[n], factors[m])
+        ]
+        for n in range(len(names))
+    }
+    while any(partners.values()):
+        column = max(partners, key=lambda n: len(partners[n]))
+        others = partners.pop(column)
+        partners = {n: [m for m in each if m != column] for n, each in partners.items()}
         yield (
-            "Compare two columns only if these factors of both differ by "
-            f"{100 * (UNEQUAL_PROFILERS - 1):.0f} % or less."
+            f"{names[column]} may not be compared with {', '.join(names[n] for n in others)}: "
+            f"these factors differ by more than {100 * (UNEQUAL_PROFILERS - 1):.0f} %."
         )
 
 
 def _render(
-    tables: Sequence[Table], max_width: int | None = None, *, table_format: formats.Format
+    tables: Sequence[Table],
+    max_width: int | None = None,
+    caption: str | None = None,
+    *,
+    table_format: formats.Format,
 ) -> str:
     """Return the layers as text.
 
-    If a table is wider than `max_width` characters, its configurations are divided among several
-    tables.
+    If a table is wider than `max_width` characters, in LaTeX points, its configurations are divided
+    among several tables. `caption` replaces the sentences about a table in LaTeX.
     """
     parts: list[str] = []
     for table in tables:
@@ -173,7 +212,15 @@ def _render(
             headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
             lines = list(_lines_of_layers_kinds_and_step_parts(row_profiles))
             title = f"Layers: {table.title}"
-            parts += table_format.render_tables_that_fit(headers, lines, max_width, 2, title)
+            description = captions.describe_leaderboard(table, "layers", {}, ())
+            parts += table_format.render_tables_that_fit(
+                headers,
+                lines,
+                max_width,
+                2,
+                title,
+                caption or formats.make_latex_caption(description),
+            )
             parts += [
                 table_format.render_note(note, max_width)
                 for note in _notes_under_table(row_profiles)
@@ -182,16 +229,27 @@ def _render(
     return table_format.join(parts or [table_format.render_note(NO_PROFILE, max_width)])
 
 
-def to_json(tables: Sequence[Table], ignored_max_width: int | None = None) -> str:
+def to_json(
+    tables: Sequence[Table],
+    ignored_max_width: int | None = None,
+    ignored_caption: str | None = None,
+) -> str:
     """Return one JSON document with all layers.
 
-    All functions of `FORMATS` have the same parameters. Here, the width has no effect.
+    All functions of `FORMATS` have the same parameters. Here, width and caption have no effect.
     """
     return json.dumps({"profiles": list(_profile_documents(tables))}, indent=1)
 
 
-def to_csv(tables: Sequence[Table], ignored_max_width: int | None = None) -> str:
-    """Return one CSV line per configuration and layer, with all digits. The width has no effect."""
+def to_csv(
+    tables: Sequence[Table],
+    ignored_max_width: int | None = None,
+    ignored_caption: str | None = None,
+) -> str:
+    """Return one CSV line per configuration and layer, with all digits.
+
+    Width and caption have no effect.
+    """
     lines = []
     for columns in _profile_documents(tables):
         layers, _ = columns.pop("layers"), columns.pop("kinds")

@@ -18,7 +18,7 @@ from xfbench.analysis.slowdown import (
 )
 from xfbench.base.wording import pluralize
 from xfbench.model.record import Status
-from xfbench.rendering import formats
+from xfbench.rendering import captions, formats
 from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
 from xfbench.statistics import Interval
 
@@ -150,19 +150,25 @@ def _slowdown_or_reason_text(entry: Entry) -> str:
 
 
 def _render(
-    tables: Sequence[Slowdown], max_width: int | None = None, *, table_format: formats.Format
+    tables: Sequence[Slowdown],
+    max_width: int | None = None,
+    caption: str | None = None,
+    *,
+    table_format: formats.Format,
 ) -> str:
     """Return the tables as text, with one row for each group.
 
-    If a table is wider than `max_width` characters, its networks are divided among several tables.
+    If a table is wider than `max_width` characters, in LaTeX points, its networks are divided among
+    several tables. `caption` replaces the sentences about a table in LaTeX.
     """
     parts: list[str] = []
     for table in tables:
         key_count = len(table.by)
         rows = [row_texts(table, line) for line in table.lines]
         parts.append(table_format.render_heading(table.title, max_width))
+        description = formats.make_latex_caption(captions.describe_slowdown(table))
         parts += table_format.render_tables_that_fit(
-            headers(table), rows, max_width, key_count, table.title
+            headers(table), rows, max_width, key_count, table.title, caption or description
         )
         parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
@@ -171,20 +177,35 @@ def _render(
             rows = [group_texts_and_settings_per_network(line) for line in measured]
             parts += ["", table_format.render_heading("reached with")]
             title = f"Settings of {table.title}"
-            parts += table_format.render_tables_that_fit(names, rows, max_width, key_count, title)
+            parts += table_format.render_tables_that_fit(
+                names,
+                rows,
+                max_width,
+                key_count,
+                title,
+                "Settings with which the slowdowns of the table before were measured.",
+            )
         parts.append("")
     return table_format.join(parts)
 
 
-def to_json(tables: Sequence[Slowdown], ignored_max_width: int | None = None) -> str:
+def to_json(
+    tables: Sequence[Slowdown],
+    ignored_max_width: int | None = None,
+    ignored_caption: str | None = None,
+) -> str:
     """Return one JSON document with all fields.
 
-    All functions of `FORMATS` have the same parameters. Here, the width has no effect.
+    All functions of `FORMATS` have the same parameters. Here, width and caption have no effect.
     """
     return json.dumps({"slowdowns": [table.document() for table in tables]}, indent=1)
 
 
-def to_csv(tables: Sequence[Slowdown], ignored_max_width: int | None = None) -> str:
+def to_csv(
+    tables: Sequence[Slowdown],
+    ignored_max_width: int | None = None,
+    ignored_caption: str | None = None,
+) -> str:
     """Return one CSV line per row and network, with all digits. The width has no effect."""
     return formats.to_csv([line for table in tables for line in _csv_lines(table)])
 

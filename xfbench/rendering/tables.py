@@ -16,8 +16,8 @@ from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
 from xfbench.base.wording import pluralize
 from xfbench.model.strategy import format_options
-from xfbench.rendering import formats
-from xfbench.rendering.fitting import Fit, fit_columns
+from xfbench.rendering import captions, formats
+from xfbench.rendering.fitting import SETTINGS, Fit, fit_columns
 from xfbench.statistics import CLAIM_HALF_WIDTH, CLAIM_LAUNCHES, MIN_SESSIONS, Interval
 
 if TYPE_CHECKING:  # these take long to import, and most tables need neither
@@ -43,6 +43,7 @@ _BEST_NOTE = (
     "of best: mean ratio of launches to those of the first row, of neighbouring ones where "
     "possible. The 95 % confidence intervals hold for all pairs of rows together."
 )
+_FEW_NOTE = f"indicative, smoke: fewer than {CLAIM_LAUNCHES} launches support no claim."
 _WIDE_NOTE = (
     f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} %, because launches "
     "differ too much."
@@ -55,6 +56,9 @@ _LEVEL_NOTE = (
 _NO_EXCHANGE_NOTE = (
     "exchange –: ranks took longer to compute alone than for a whole step together, so something "
     "disturbed them."
+)
+_PEAK_NOTE = (
+    "of peak –: the matrix product was disturbed while it was measured, so the peak is unknown."
 )
 # From this difference on, a reader sees that the ratio of two medians is another one.
 _RATIO_TOLERANCE = 0.02
@@ -114,6 +118,11 @@ def _launch_count_and_label_text(row: Row) -> str:
     if row.images_per_second is None:
         return "0"
     return f"{row.images_per_second.launches} ({row.label})"
+
+
+def _launch_count_and_doubt_text(row: Row) -> str:
+    """Return the number of launches, with the label if they support no claim."""
+    return _launch_count_and_label_text(row).removesuffix(" (claim)")
 
 
 def _launch_notes_text(row: Row) -> str:
@@ -322,6 +331,7 @@ def _format_bytes(count: float) -> str:
 _TELLING_ROWS: dict[tuple[str, str], Callable[[Row], bool]] = {
     **{(view, "CPUs busy"): _is_other_number_of_cpus_busy for view in COLUMNS},
     ("throughput", "sustained"): _is_sustained_rate_different,
+    ("throughput", "of peak"): lambda row: row.peak_share is not None or row.peak_disturbed,
 }
 _OPTIONAL_COLUMNS = (
     "CPUs busy",
@@ -347,6 +357,8 @@ _OPTIONAL_COLUMNS = (
     "an epoch",
     "counted an epoch",
 )
+# Columns that a table for a paper has only on request.
+_NOT_FOR_PAPERS = (*("rank", "CPUs busy", "best of", "sustained", "of peak", "notes", "test acc."),)
 
 
 @dataclass(frozen=True)
@@ -354,12 +366,15 @@ class Layout:
     """Which columns of a view a table has.
 
     - `columns`: names of the columns, in their order; empty: all columns.
-    - `max_width`: maximum length of a line in characters. Settings that are equal in all rows are
-      in the heading, and the least important columns are left out. None: there is no maximum.
+    - `max_width`: maximum length of a line in characters, in LaTeX in points. Settings that are
+      equal in all rows are in the heading, and the least important columns are left out. None:
+      there is no maximum.
+    - `caption`: the caption of tables in LaTeX, in LaTeX; None: sentences about the table.
     """
 
     columns: tuple[str, ...] = ()
     max_width: int | None = None
+    caption: str | None = None
 
 
 ALL_COLUMNS = Layout()
@@ -588,49 +603,109 @@ def _render(
     *,
     table_format: formats.Format,
 ) -> str:
-    parts: list[str] = []
-    for table in tables:
-        columns = _chosen_columns(table, view, layout)
-        fit = None
-        if layout.max_width is not None:
-            fit = _fit(table, columns, layout.max_width, table_format)
-            columns = [(name, read) for name, read in columns if name in fit.shown]
-        common = [f"{name} {text}" for name, text in fit.common] if fit else []
-        heading = " · ".join([table.title, *common])
-        parts.append(table_format.render_heading(heading, layout.max_width))
-        headers = [name for name, _ in columns]
-        if table.rows:
-            lines = [[read(row) for _, read in columns] for row in table.rows]
-            parts.append(table_format.render_table(headers, lines, heading))
-        if table.unranked:
-            parts += _render_unranked(table, columns, layout.max_width, table_format)
-        notes = _list_notes(table, headers, names_intervals=table_format.names_intervals)
-        parts += [table_format.render_note(note, layout.max_width) for note in notes]
-        if fit and fit.left_out:
-            left_out = ", ".join(fit.left_out).removesuffix(".")  # a name ends with a full stop
-            note = f"Not shown: {left_out}. See xfbench leaderboard --wide."
-            parts.append(table_format.render_note(note, layout.max_width))
-        parts.append("")
-    return table_format.join(parts)
+    return table_format.join(render_parts(tables, view, layout, table_format))
 
 
-def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) -> Iterator[str]:
-    """Yield sentences that say how to read the columns `names` of a table.
+def render_parts(
+    tables: Sequence[Table], view: str, layout: Layout, table_format: formats.Format
+) -> list[str]:
+    """Return headings, tables and notes. `table_format.join` makes one text of them."""
+    render = _render_for_paper if table_format.stands_alone else _render_table
+    return [part for table in tables for part in (*render(table, view, layout, table_format), "")]
 
-    `names_intervals`: whether a sentence says what the brackets are, also if they are the usual
-    95 % intervals.
+
+def _render_table(
+    table: Table, view: str, layout: Layout, table_format: formats.Format
+) -> list[str]:
+    columns = _chosen_columns(table, view, layout)
+    fit = None
+    if layout.max_width is not None:
+        fit = _fit(table, columns, layout.max_width, table_format)
+        columns = [(name, read) for name, read in columns if name in fit.shown]
+    common = [f"{name} {text}" for name, text in fit.common] if fit else []
+    heading = " · ".join([table.title, *common])
+    parts = [table_format.render_heading(heading, layout.max_width)]
+    headers = [name for name, _ in columns]
+    if table.rows:
+        lines = [[read(row) for _, read in columns] for row in table.rows]
+        parts.append(table_format.render_table(headers, lines, heading))
+    if table.unranked:
+        parts += _render_unranked(table, columns, layout.max_width, table_format)
+    notes = _list_notes(table, headers)
+    parts += [table_format.render_note(note, layout.max_width) for note in notes]
+    if fit and fit.left_out:
+        left_out = ", ".join(fit.left_out).removesuffix(".")  # a name ends with a full stop
+        note = f"Not shown: {left_out}. See xfbench leaderboard --wide."
+        parts.append(table_format.render_note(note, layout.max_width))
+    return parts
+
+
+def _render_for_paper(
+    table: Table, view: str, layout: Layout, table_format: formats.Format
+) -> list[str]:
+    """Return the parts of a table whose caption and notes say what it shows.
+
+    What a caption says is not in the notes. The notes are below the ranked rows.
+    """
+    columns = _chosen_columns(table, view, layout)
+    if layout.max_width is not None:
+        columns = _select_paper_columns(table, columns)
+        shown = _fit(table, columns, layout.max_width, table_format).shown
+        columns = [(name, read) for name, read in columns if name in shown]
+    columns = [
+        (name, _launch_count_and_doubt_text if name == "launches" else read)
+        for name, read in columns
+    ]
+    headers = [name for name, _ in columns]
+    notes = [*_list_notes(table, headers, stands_alone=True)]
+    caption = layout.caption
+    if caption is None:
+        intervals = [*_list_interval_notes(table, stands_alone=True)]
+        notes = [note for note in notes if note not in intervals]
+        readers = dict(group_and_nonempty_columns(table, view))
+        description = captions.describe_leaderboard(table, view, readers, headers)
+        caption = formats.make_latex_caption(" ".join([description, *intervals]))
+    parts = [table_format.render_heading(table.title)]
+    note_parts = [table_format.render_note(note) for note in notes]
+    if table.rows:
+        lines = [[read(row) for _, read in columns] for row in table.rows]
+        parts.append(table_format.render_table(headers, lines, table.title, caption))
+        parts += [*note_parts, ""]
+        note_parts = []
+    if table.unranked:
+        parts += _render_unranked(table, columns, None, table_format, caption)
+    return parts + note_parts
+
+
+def _select_paper_columns(table: Table, columns: Sequence[Column]) -> list[Column]:
+    """Return the columns that a paper needs if they fit: no details, and no equal settings.
+
+    A version that follows from the framework is in the caption.
     """
     rows = (*table.rows, *table.unranked)
-    speeds = [row.images_per_second for row in rows if row.images_per_second]
+    versions = {(row.framework, row.framework_version) for row in rows}
+    has_one_version = len(versions) == len({row.framework for row in rows})
+    return [
+        (name, read)
+        for name, read in columns
+        if name not in _NOT_FOR_PAPERS
+        and not (name in SETTINGS and name != "framework" and len({*map(read, rows)}) == 1)
+        and not (name == "version" and has_one_version)
+    ]
+
+
+def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = False) -> Iterator[str]:
+    """Yield sentences that say how to read the columns `names` of a table.
+
+    `stands_alone`: whether sentences also say what is usual, such as intervals of 95 %.
+    """
+    rows = (*table.rows, *table.unranked)
     if any((row.configurations or 1) > 1 for row in rows):
         yield SELECTION_NOTE
-    if any(map(_has_range, speeds)):
-        yield _RANGE_NOTE
-    if names_intervals and any(row.sessions < MIN_SESSIONS and _has_interval(row) for row in rows):
-        yield _INTERVAL_NOTE
-    if any(row.sessions >= MIN_SESSIONS for row in rows):
-        yield _SESSIONS_NOTE
+    yield from _list_interval_notes(table, stands_alone=stands_alone)
     if "launches" in names:
+        if stands_alone and any(row.label and _has_few_launches(row) for row in rows):
+            yield _FEW_NOTE
         yield from _reasons_for_indicative_rows(rows)
     noisy, launches = sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)
     if noisy:
@@ -638,7 +713,7 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
         yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
     if "launches" in names and any(row.unstable for row in rows):
         yield _LEVEL_NOTE
-    if names_intervals and "of best" in names and any(row.relative_interval for row in rows):
+    if stands_alone and "of best" in names and any(row.relative_interval for row in rows):
         yield _BEST_NOTE
         names = [name for name in names if name != "of best"]
     ratio_names = [
@@ -654,10 +729,26 @@ def _list_notes(table: Table, names: Sequence[str], *, names_intervals: bool) ->
             f"{' and '.join(ratio_names)}: the mean ratio of launches, of neighbouring ones where "
             "possible, which differs from the ratio of two medians."
         )
+    if "of peak" in names and any(row.peak_disturbed for row in rows):
+        yield _PEAK_NOTE
     if "exchange" in names and any(
         row.communication and not row.communication.can_tell_exchange for row in rows
     ):
         yield _NO_EXCHANGE_NOTE
+
+
+def _list_interval_notes(table: Table, *, stands_alone: bool) -> Iterator[str]:
+    rows = (*table.rows, *table.unranked)
+    if any(row.images_per_second and _has_range(row.images_per_second) for row in rows):
+        yield _RANGE_NOTE
+    if stands_alone and any(row.sessions < MIN_SESSIONS and _has_interval(row) for row in rows):
+        yield _INTERVAL_NOTE
+    if any(row.sessions >= MIN_SESSIONS for row in rows):
+        yield _SESSIONS_NOTE
+
+
+def _has_few_launches(row: Row) -> bool:
+    return bool(row.images_per_second and row.images_per_second.launches < CLAIM_LAUNCHES)
 
 
 def _has_interval(row: Row) -> bool:
@@ -716,11 +807,17 @@ def _fit(
 ) -> Fit:
     rows = (*table.rows, *table.unranked)
     texts = {name: [table_format.escape_field(read(row)) for row in rows] for name, read in columns}
-    return fit_columns(texts, max_width, table_format.column_gap)
+    return fit_columns(
+        texts, max_width, table_format.column_gap, table_format.measure, table_format.header_padding
+    )
 
 
 def _render_unranked(
-    table: Table, columns: Sequence[Column], max_width: int | None, table_format: formats.Format
+    table: Table,
+    columns: Sequence[Column],
+    max_width: int | None,
+    table_format: formats.Format,
+    caption: str = "",
 ) -> list[str]:
     """Return the rows that are not ranked, and the reasons as numbered notes below them."""
     reasons = list(dict.fromkeys(row.reason or "" for row in table.unranked))
@@ -732,7 +829,10 @@ def _render_unranked(
     return [
         table_format.render_heading("not ranked"),
         table_format.render_table(
-            [name for name, _ in columns], lines, f"Not ranked: {table.title}"
+            [name for name, _ in columns],
+            lines,
+            f"Not ranked: {table.title}",
+            caption and f"Not ranked: {caption}",
         ),
         *(
             table_format.render_warning(f"[{number}] {reason}", max_width)

@@ -21,6 +21,7 @@ from xfbench.analysis.profiles import LayerTime, Profile
 from xfbench.base.terminal_text import make_legible
 from xfbench.base.wording import pluralize
 from xfbench.rendering import tables
+from xfbench.rendering.profile_tables import describe_profiler_factor
 from xfbench.rendering.report.content import Entry, Network
 from xfbench.rendering.report.repeat import example_profile_command, profile_command_display_parts
 
@@ -364,8 +365,8 @@ def _build_row(
     return ProfiledRow(
         name=make_legible(entry.name if is_ranked else f"{entry.name} (not ranked)"),
         details=make_legible(
-            f"{speed} images/s{rank_text}; profile by {profile.profiler}, {launches}; a profiled "
-            f"step takes {profile.slowdown:.2f} times as long as a timed one"
+            f"{speed} images/s{rank_text}; profile by {profile.profiler}, {launches}; "
+            f"{describe_profiler_factor(profile)}"
         ),
         board=board,
         group=group,

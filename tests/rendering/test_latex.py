@@ -1,0 +1,148 @@
+"""Tables for papers: pdflatex compiles them, they fit an article, and captions explain them."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import debian
+
+ROOT = Path(__file__).parents[2]
+ARCHIVES = {
+    "records": "docs/example/records.tar.gz",
+    "profiles": "docs/example/profiles.tar.gz",
+    "columns": "docs/columns.tar.gz",
+    "strong-scaling": "docs/laptop/strong-scaling.tar.gz",
+}
+
+
+@pytest.fixture
+def print_latex(run_inline):
+    """Return a function that imports an archive and prints its leaderboards in LaTeX."""
+
+    def print_tables(archive, *options):
+        imported = run_inline("results", "import", str(ROOT / ARCHIVES[archive]))
+        assert imported.returncode == 0, imported.stderr
+        return run_inline("leaderboard", "--format", "latex", *options)
+
+    return print_tables
+
+
+@pytest.fixture
+def pdflatex():
+    """Debian's pdfLaTeX with siunitx and booktabs."""
+    packages = ["texlive-latex-recommended", "texlive-science"]
+    if reason := debian.install_missing(["pdflatex"], packages, ["siunitx.sty", "booktabs.sty"]):
+        debian.skip_test(reason)
+    return "pdflatex"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("archive", "options"),
+    [
+        ("records", ""),
+        ("records", "--by framework"),
+        ("records", "--view slowdown --reference best"),
+        ("records", "--view costs"),
+        ("records", "--published"),
+        ("columns", ""),
+        ("columns", "--view steps"),
+        ("columns", "--workload lenet --fields framework,kernel,images/s,launches"),
+        ("columns", "--view slowdown --reference torch"),
+        ("profiles", "--view layers"),
+        ("strong-scaling", ""),
+        ("strong-scaling", "--view communication"),
+    ],
+)
+def test_no_table_is_wider_than_the_lines_of_an_article(
+    pdflatex, print_latex, tmp_path, archive, options
+):
+    latex = print_latex(archive, *options.split())
+    assert latex.returncode == 0 and "\\begin{tabular}" in latex.stdout, latex.stderr
+    preamble = latex.stdout.splitlines()[0].removeprefix("% In the preamble: ")
+    (tmp_path / "paper.tex").write_text(
+        "\n".join(
+            [
+                *(r"\documentclass{article}", preamble, r"\begin{document}"),
+                # More than a few floats without text between them are an error.
+                latex.stdout.replace(r"\end{table}", "\\end{table}\n\\clearpage"),
+                r"\end{document}",
+            ]
+        )
+    )
+    compiled = subprocess.run(
+        [pdflatex, "-halt-on-error", "-interaction=nonstopmode", "paper.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=300,
+        check=False,
+    )
+    log = (tmp_path / "paper.log").read_text(errors="replace")
+    assert compiled.returncode == 0, log[-2000:]
+    overfull = [line for line in log.splitlines() if line.startswith("Overfull \\hbox")]
+    assert overfull == []
+
+
+def read_captions(latex):
+    return [line for line in latex.splitlines() if line.startswith("\\caption{")]
+
+
+def test_a_caption_says_in_sentences_what_was_measured(print_latex):
+    shown = print_latex("columns", "--workload", "lenet").stdout
+    [caption] = read_captions(shown)
+    assert caption == (
+        "\\caption{Training throughput in images/s of lenet on the data set digits in float32, "
+        "with a batch of 64 images. The machine has 2 cores Intel(R) Xeon(R) Processor (icelake); "
+        "training ran on its CPU. The frameworks are tensorflow 2.21.0 (kernel library onednn), "
+        "torch 2.13.0+cpu (kernel library onednn), jax 0.10.2 (kernel library xla), "
+        "ipex 2.8.0+cpu (kernel library channels\\_last), "
+        "reference 2.4.6 (kernel library numpy), mxnet 1.9.1 (kernel library onednn) and "
+        "caffe 1.0.0 (kernel library openblas), with 2 threads. Each row has 5 launches in fresh "
+        "processes. images/s is the median launch. The brackets of 5 launches or more are its "
+        "95 \\% confidence interval.}"
+    )
+    assert shown.count("95 \\% confidence interval.") == 1  # not again in a note
+    assert "framework & images/s & of best & launches \\\\" in shown
+    assert "indicative: the interval is wider" in shown and "(claim)" not in shown
+    assert "Not shown" not in shown
+
+
+def test_settings_that_no_chosen_column_shows_are_in_the_caption(print_latex):
+    fields = ("--workload", "lenet", "--fields", "framework,kernel,images/s")
+    [caption] = read_captions(print_latex("columns", *fields).stdout)
+    assert "caffe 1.0.0, with 2 threads." in caption and "mxnet 1.9.1 and" in caption
+
+
+def test_few_launches_are_said_to_be_ranges_once(print_latex):
+    options = "--workload lenet --where data=synthetic --where global_batch_size=64"
+    shown = print_latex("records", *options.split()).stdout
+    for caption in read_captions(shown):
+        assert caption.endswith("are their range, which is no 95 \\% interval.}")
+    assert shown.count("no 95 \\% interval") == len(read_captions(shown)) > 0
+    assert "fewer than 5 launches support no claim" in shown
+
+
+@pytest.mark.parametrize("view", ["throughput", "slowdown"])
+def test_a_caption_of_the_user_replaces_the_sentences(print_latex, view):
+    text = r"My \emph{caption}~\cite{x}."
+    options = ("--workload", "lenet", "--view", view, "--caption", text)
+    shown = print_latex("columns", *options).stdout
+    assert read_captions(shown)[0] == rf"\caption{{{text}}}"
+    if view == "throughput":
+        assert "95 \\% confidence interval.\\par" in shown  # now in a note
+
+
+def test_a_caption_needs_one_table_in_latex(print_latex, run_inline):
+    refused = print_latex("columns", "--caption", "x")
+    assert refused.returncode == 2 and "--caption needs one table (got 2)" in refused.stderr
+    refused = run_inline("leaderboard", "--caption", "x")
+    assert refused.returncode == 2 and "--caption needs --format latex" in refused.stderr
+
+
+def test_published_values_have_one_preamble_and_their_sources_in_the_float(print_latex):
+    shown = print_latex("records", "--published").stdout
+    assert shown.count("% In the preamble") == 1
+    outside = "".join(part.partition("\\end{table}")[2] for part in shown.split("\\begin{table}"))
+    assert all(line.startswith("%") for line in outside.splitlines() if line)
+    assert "Values of lenet from publications and other tools, not measured here." in shown
