@@ -40,6 +40,25 @@ def test_a_mistake_gets_one_helpful_line(words, status, message, run_inline, res
     assert len(outcome.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "results export nowhere/all.csv",
+        "results export nowhere/all.tar.gz",
+        "results submit nowhere/away",
+        "report --output nowhere/report.html",
+        "report --figures nowhere/figures",
+        "study report thread-sweep --output nowhere/answer.md",
+        "study report thread-sweep --figures nowhere/figures",
+        "trace -f reference -w lenet --output nowhere/numbers.npz",
+    ],
+)
+def test_no_command_creates_a_folder_that_was_not_asked_for(command, run_inline, results, tmp_path):
+    outcome = run_inline(*command.split())
+    assert outcome.returncode == 2 and "no such folder: nowhere\n" in outcome.stderr
+    assert [*tmp_path.iterdir()] == [results]
+
+
 def test_gpu_means_cuda(run_inline):
     words = "run -f torch -w lenet --device gpu --launches 1 --launcher slurm --dry-run --json"
     outcome = run_inline(*words.split())
