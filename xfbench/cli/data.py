@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ def check(
     \b
         xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
     """
-    from tabulate import tabulate
-
     from xfbench.datasets import checking
+    from xfbench.rendering import formats
 
     with _raise_data_errors_as_usage_errors(), _open_progress() as report:
         checked_sets = checking.compare_data_sets(folders, report)
@@ -196,7 +195,7 @@ def check(
             for checked_set in checked_sets
         ]
         headers = ["data set", "format", "samples", "stream", "largest difference", "defect"]
-        print(tabulate(rows, headers, disable_numparse=True))
+        print(formats.render_listing(headers, rows, terminal_width(), ("stream",)))
         if len(checked_sets) > 1:
             print("equal" if document["equal"] else "different")
     if not document["equal"]:
@@ -210,9 +209,8 @@ def list_(as_json: JsonOption = False) -> None:
     \b
         xfbench data list
     """
-    from tabulate import tabulate
-
     from xfbench.datasets import sets
+    from xfbench.rendering import formats
     from xfbench.worker.input import DIGITS
 
     prepared_sets = sets.list_prepared()
@@ -235,11 +233,8 @@ def list_(as_json: JsonOption = False) -> None:
         for prepared_set in prepared_sets
     ]
     rows.insert(0, ["digits", "digits", "–", _format_counts(DIGITS), "1×8×8", "comes with xfbench"])
-    print(
-        tabulate(
-            rows, ["--data", "name", "format", "samples", "shape", "digest"], disable_numparse=True
-        )
-    )
+    headers = ["--data", "name", "format", "samples", "shape", "digest"]
+    print(formats.render_listing(headers, rows, terminal_width(), ("digest", "shape")))
 
 
 def _format_counts(samples: Mapping[str, int]) -> str:

@@ -23,6 +23,8 @@ from xfbench.store.index import Index
 
 HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 
+_LESS_IMPORTANT = ("study", "network")  # columns that a narrow terminal leaves out
+
 
 @dataclass(frozen=True)
 class FigureText:
@@ -231,10 +233,15 @@ def render_leaderboards_with_figures(
         if lines:
             parts.append(
                 table_format.render_heading(
-                    f"{name}, external figures: not measured here, not ranked"
+                    f"{name}, external figures: not measured here, not ranked", layout.max_width
                 )
             )
-            parts += [table_format.render_table(HEADERS, lines, f"External: {name}"), ""]
+            table = (
+                formats.render_listing(HEADERS, lines, layout.max_width, _LESS_IMPORTANT)
+                if table_format.has_lines
+                else table_format.render_table(HEADERS, lines, f"External: {name}")
+            )
+            parts += [table, ""]
     parts += [
         table_format.render_note(f"{key}: {title}", layout.max_width)
         for key, title in cited_keys_and_titles(network_figures)
@@ -254,7 +261,7 @@ def render_figures_and_sources(records: Iterable[Record], max_width: int | None 
         for text in figure_texts
     ]
     headers = ("record", *HEADERS[:2], "network", *HEADERS[2:])
-    table = formats.render_listing(headers, lines, max_width)
+    table = formats.render_listing(headers, lines, max_width, _LESS_IMPORTANT)
     sources = [
         table_format.render_note(f"{key}: {title}", max_width)
         for key, title in cited_keys_and_titles(records)
