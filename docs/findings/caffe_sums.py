@@ -1,7 +1,8 @@
 """The error of Caffe's inner product of n values against float64, for the BLAS that it loads.
 
 Run with the interpreter of Caffe's environment. The first libblas.so.3 on the library path is the
-BLAS that runs. `xfbench run --framework caffe --kernel reference --dry-run` shows the variables.
+BLAS that runs. The variables are in the output of `xfbench run --framework caffe --kernel reference
+--dry-run --show-commands`.
 """
 
 import tempfile

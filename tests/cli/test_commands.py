@@ -92,18 +92,25 @@ def test_a_process_exits_with_2_for_a_wrong_command(run_process):
 
 
 def test_a_dry_run_prints_launches_and_writes_nothing(run_inline, tmp_path):
-    outcome = run_inline("run", "--dry-run")
-    outline, *commands = outcome.stdout.split("\n\n")
-    first, *cells = outline.splitlines()
+    brief = run_inline("run", "--dry-run")
+    first, *cells = brief.stdout.splitlines()
     assert first.startswith("8 cells, 24 launches") and len(cells) == 8
+    outcome = run_inline("run", "--dry-run", "--show-commands")
+    outline, *commands = outcome.stdout.split("\n\n")
+    assert sorted(outline.splitlines()) == sorted([first, *cells])
     assert len(commands) == 8 and all(command.startswith("# ") for command in commands)
     assert all(len(command.splitlines()) == 2 for command in commands)  # not one per launch
     assert not list(tmp_path.iterdir())
 
 
 def test_a_dry_run_has_a_command_for_each_cell(run_inline):
-    words = "run -f reference -w lenet --batch-size 8,16 --launches 1 --dry-run"
+    words = "run -f reference -w lenet --batch-size 8,16 --launches 1 --dry-run --show-commands"
     assert run_inline(*words.split()).stdout.count("\n# ") == 2
+
+
+def test_commands_are_shown_only_by_a_dry_run(run_inline):
+    outcome = run_inline(*"run -f reference -w lenet --show-commands".split())
+    assert outcome.returncode == 2 and "--show-commands needs --dry-run" in outcome.stderr
 
 
 def test_the_help_of_run_groups_its_options(run_inline):

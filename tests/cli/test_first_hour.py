@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from xfbench.environments import inventory
+from xfbench.environments import environment, inventory
 from xfbench.host import machine
 from xfbench.store.results_folder import Store
 
@@ -38,6 +38,25 @@ def test_a_mistake_gets_one_helpful_line(words, status, message, run_inline, res
     assert outcome.returncode == status, outcome.stderr
     assert message in outcome.stderr
     assert len(outcome.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "results export nowhere/all.csv",
+        "results export nowhere/all.tar.gz",
+        "results submit nowhere/away",
+        "report --output nowhere/report.html",
+        "report --figures nowhere/figures",
+        "study report thread-sweep --output nowhere/answer.md",
+        "study report thread-sweep --figures nowhere/figures",
+        "trace -f reference -w lenet --output nowhere/numbers.npz",
+    ],
+)
+def test_no_command_creates_a_folder_that_was_not_asked_for(command, run_inline, results, tmp_path):
+    outcome = run_inline(*command.split())
+    assert outcome.returncode == 2 and "no such folder: nowhere\n" in outcome.stderr
+    assert [*tmp_path.iterdir()] == [results]
 
 
 def test_gpu_means_cuda(run_inline):
@@ -73,10 +92,78 @@ def test_a_quiet_run_prints_only_the_table(run_process, tmp_path):
     assert "reference" in outcome.stdout
 
 
-@pytest.mark.parametrize("words", ["results list", "framework list", "study list"])
-def test_every_listing_fits_the_terminal(words, run_inline, results, monkeypatch):
+@pytest.fixture
+def wide_results(record, tmp_path, monkeypatch):
+    """Records with long texts in the results folder, and a machine with long texts."""
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    settings = {"workload": "lenet", "scaling": "weak", "data": "digits", "checkpoints": 2}
+    for framework, launch in product(("torch", "mxnet"), (1, 2, 3)):
+        steps = tuple(0.1 + 0.001 * ((7 * n + launch) % 5) for n in range(30))
+        store.add(record(steps, launch, framework=framework, **settings))
+    reason = "out of memory: RuntimeError was raised: you tried to allocate 33554432 bytes " * 2
+    failed = {"status": "failed", "reason": reason, "measurement": None}
+    store.add(record(fields=failed, framework="torch", workload="convnet"))
+    store.add(record(framework="mxnet", workload="alexnet", threads=64))
+    libraries = [f"libmpi_usempi_ignore_tkr-gfortran.so.{number}" for number in range(9)]
+    monkeypatch.setattr(machine, "list_blas_openmp_mpi_cuda_libraries", lambda: libraries)
+    environments = [
+        {
+            **{"framework": name, "version": "2.13.0+cpu", "python": "3.11.7", "kind": "managed"},
+            **{
+                "bytes": 10**9,
+                "prefix": f"/home/a/.cache/xfbench/environments/{name}-f2f1a01f3",
+            },
+        }
+        for name in ("tensorflow", "torch")
+    ]
+    monkeypatch.setattr(environment, "describe_existing_environments", lambda: environments)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "results list",
+        "results list --published",
+        "framework list",
+        "study list",
+        "study show thread-sweep",
+        "study show batch-size",
+        "workload list",
+        "workload show alexnet",
+        "workload show googlenet",
+        "data list",
+        "env list",
+        "machine",
+        "leaderboard",
+        "leaderboard --published",
+        "compare framework=torch framework=mxnet",
+        "compare --self workload=lenet",
+        "predict -f torch --link 10Gbit,10us",
+        "run -f torch,mxnet -w lenet --threads 1,2 --ranks 1,2 --scaling weak --dry-run",
+        "study run thread-sweep --size smoke --dry-run",
+        "tune -f torch -w lenet --dry-run",
+    ],
+)
+def test_every_listing_fits_the_terminal(words, run_inline, wide_results, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    assert max(map(len, run_inline(*words.split()).stdout.splitlines())) <= 80
+    outcome = run_inline(*words.split())
+    assert outcome.returncode == 0, outcome.stderr
+    assert max(map(len, outcome.stdout.splitlines())) <= 80
+
+
+def test_a_narrow_comparison_says_what_it_leaves_out(run_inline, wide_results, monkeypatch):
+    words = "compare framework=torch framework=mxnet".split()
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = run_inline(*words).stdout
+    assert narrow.startswith("both: A / B ") and "Not shown, because lines are short" in narrow
+    assert "detectable: a true ratio" not in narrow
+    alone = run_inline("compare", "--self", "framework=torch").stdout
+    assert "verdict [1]" in " ".join(alone.split())
+    assert "\n[1] too few launches for an interval" in alone
+    monkeypatch.setenv("COLUMNS", "180")
+    wide = run_inline(*words).stdout
+    assert wide.startswith("both ") and "Not shown" not in wide and "detectable: a true" in wide
 
 
 def test_framework_list_marks_devices_that_nobody_tried(run_inline, monkeypatch):

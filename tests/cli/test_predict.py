@@ -54,6 +54,30 @@ def test_prediction_error_says_what_to_do(run_inline, small_runs, words, message
     assert message in outcome.stderr
 
 
+def test_the_base_of_efficiencies_is_named_once(run_inline, small_runs):
+    outcome = run_inline("predict", "--where", "framework=torch", *LINK)
+    base = "as a share of 1 rank at 39.2 images/s, which were measured."
+    assert outcome.stdout.count(base) == 1
+    document = json.loads(run_inline("predict", "-f", "torch", *LINK, "--json").stdout)
+    assert document["fit"]["baseline"]["ranks"] == 1
+    assert document["fit"]["baseline"]["images_per_second"] == pytest.approx(39.2, abs=0.1)
+
+
+def test_series_with_equal_titles_say_how_they_differ(run_inline, record, tmp_path):
+    store = Store(tmp_path / "results")
+    for data, affinity in (("synthetic", "none"), ("digits", "none"), ("digits", "cores")):
+        settings = {"data": data, "affinity": affinity, "scaling": "weak"}
+        store.add(record(**settings))
+    outcome = run_inline("predict", *LINK)
+    assert outcome.returncode == 2
+    ends = [line.split(" · ")[-2:] for line in outcome.stderr.splitlines()[1:]]
+    assert ends == [
+        ["data synthetic", "affinity none"],
+        ["data digits", "affinity none"],
+        ["data digits", "affinity cores"],
+    ]
+
+
 def test_the_table_says_how_far_it_extrapolates(run_inline, small_runs):
     outcome = run_inline("predict", "--where", "framework=torch", *LINK)
     assert outcome.returncode == 0, outcome.stderr

@@ -26,7 +26,8 @@ def results(tmp_path, record):
     return store
 
 
-def test_the_leaderboard_shows_published_figures_on_request(run_inline, results):
+def test_the_leaderboard_shows_published_figures_on_request(run_inline, results, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")  # no name of a source is wrapped
     without_published = run_inline("leaderboard")
     assert (
         without_published.returncode == 0

@@ -190,7 +190,9 @@ def test_ranks_divide_the_cpus_of_a_job_into_threads(cluster, command_words):
 
 
 def test_dry_run_prints_the_script_and_submits_nothing(cluster, command_words):
-    completed = cluster.run(*command_words(options="--ranks 4 --nodes 2 --steps 3"), "--dry-run")
+    words = command_words(options="--ranks 4 --nodes 2 --steps 3")
+    assert "srun" not in cluster.run(*words, "--dry-run").stderr
+    completed = cluster.run(*words, "--dry-run", "--show-commands")
     document = json.loads(completed.stdout)
     [script] = document["scripts"]
     assert "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=2\n" in script

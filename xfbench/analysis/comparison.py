@@ -170,13 +170,16 @@ class Side:
 
         `complain` receives one line for each damaged or invalid record.
         """
-        named = self._indexed_conditions()
+        conditions = [*self.conditions, *self._indexed_conditions()]
         with index.open_index(Store(self.folder), complain) as results_index:
-            if not results_index.count_preselected([*self.conditions, *named]):
-                return results_index.describe_mismatch([*self.conditions, *named])
+            mismatch = results_index.describe_mismatch(conditions)
+            if not results_index.count_preselected(conditions):
+                return mismatch
         filters = {name: value for name, value in self.field_values.items() if name != "results"}
         everything = replace(self, field_values={})
         records = [record for record in everything.records(complain) if record.request]
+        if not records:
+            return mismatch
         if matches := [record for record in records if self.matches_field_values(record)]:
             last = matches[-1]
             count = pluralize(len(matches), "launch")

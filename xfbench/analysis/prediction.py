@@ -157,10 +157,8 @@ class Fit:
         """
         images = ranks * self.series.images_per_rank(ranks)
         values = [images / sum(self._step_seconds(ranks, draw)) for draw in self.draws]
-        fewest = min(n for n, _ in self.series.groups)
+        fewest, baseline = self._baseline()
         value = images / sum(self._step_seconds(ranks, self.best))
-        baseline = self.series.measured_speed(fewest)
-        assert baseline is not None
         return Point(
             ranks,
             _build_figure(value, values),
@@ -170,10 +168,18 @@ class Fit:
             measured=self.series.measured_speed(ranks),
         )
 
+    def _baseline(self) -> tuple[int, float]:
+        """Return the fewest measured ranks, and their images per second: base of efficiencies."""
+        fewest = min(n for n, _ in self.series.groups)
+        speed = self.series.measured_speed(fewest)
+        assert speed is not None
+        return fewest, speed
+
     def document(self) -> dict[str, Any]:
         """Return the fit as `predict --json` prints it."""
         series = self.series
         images = sorted({series.images_per_rank(n) for n, _ in series.groups})
+        baseline_ranks, baseline_speed = self._baseline()
         return {
             "title": series.title,
             "coverage": COVERAGE,
@@ -185,6 +191,7 @@ class Fit:
             "algorithm": series.algorithm,
             "payload_bytes": series.payload_bytes,
             "buckets": [asdict(bucket) for bucket in series.buckets],
+            "baseline": {"ranks": baseline_ranks, "images_per_second": baseline_speed},
             "steps_on_one_rank": len(series.relative_steps),
             "link": "described" if self.has_described_link else "measured",
             "bandwidth": asdict(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from xfbench import statistics
 from xfbench.base.errors import UsageError
 from xfbench.base.wording import pluralize
+from xfbench.environments import allocators
 from xfbench.model import adapter, communication_cost
 from xfbench.model.communication_cost import Algorithm, Bucket
 from xfbench.model.machines import machine_class
@@ -44,6 +45,8 @@ class Launch:
 class Series:
     """Launches that differ only in ranks and nodes, and a description of their exchange.
 
+    - `title`: the settings that most often differ between series.
+    - `further_settings`: texts of the other settings that are equal in all launches, by name.
     - `law`: the scaling law of all these launches.
     - `batch_size`: images per update under strong scaling, per rank under weak scaling.
     - `algorithm`: algorithm of the exchange.
@@ -55,6 +58,7 @@ class Series:
     """
 
     title: str
+    further_settings: Mapping[str, str]
     law: Literal["strong", "weak"]
     batch_size: int
     ranks_per_node: int
@@ -92,6 +96,20 @@ class Series:
             [launch.step_seconds for launch in launches]
         ).value
         return ranks * self.images_per_rank(ranks) / step_seconds
+
+
+def list_distinct_titles(series: Sequence[Series]) -> list[str]:
+    """Return the titles. Equal ones also have the further settings in which their series differ."""
+    titles = []
+    for each in series:
+        namesakes = [other for other in series if other.title == each.title]
+        differing = [
+            f"{name} {text}"
+            for name, text in each.further_settings.items()
+            if any(other.further_settings[name] != text for other in namesakes)
+        ]
+        titles.append(" · ".join([each.title, *differing]))
+    return titles
 
 
 def build_scaling_series(records: Iterable[Record]) -> list[Series]:
@@ -162,6 +180,15 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
         f"{request.kernel} · {pluralize(request.threads, 'thread')} · {request.scaling} scaling, "
         f"{batch_size} {batch_unit} · "
         f"{ranks_per_node} per node · {machine_class(newest_record.machine)}",
+        further_settings={
+            "data": request.data,
+            "data_set": request.data_set.digest if request.data_set else "none",
+            "affinity": request.affinity,
+            "allocator": request.allocator or allocators.SYSTEM,
+            "device": request.device,
+            "precision": request.precision,
+            "solver": request.changed_solver_text or "unchanged",
+        },
         law=request.scaling,
         batch_size=batch_size,
         ranks_per_node=ranks_per_node,

@@ -84,6 +84,11 @@ def add_style(text: str, style: str) -> str:
     return "\n".join(f"{start}{line}{end}" for line in text.split("\n"))
 
 
+def remove_style(text: str) -> str:
+    """Return the text without what `add_style` added."""
+    return re.sub(r"\x1b\[\d+m", "", text)
+
+
 def is_interactive() -> bool:
     """Return whether a person can answer a question: input and messages are on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -151,18 +151,22 @@ def _print_comparison(result: SideComparison, limits: Sequence[FailLimit], as_js
         outcomes = [limit.document(result.comparisons, result.gaps) for limit in limits]
         print(json.dumps({**result.document(), "fail_on": outcomes}))
         return
+    width = terminal_width()
     for name, text in _describe_sides(result).items():
-        print(f"{name}: {text}")
-    print(tables.comparison_table(result.comparisons))
+        print(formats.wrap_line(f"{name}: {text}", width))
+    table = tables.comparison_table(result.comparisons, max_width=width)
+    print(table)
     if result.mean:
         mean = result.mean
         interval = "" if mean.low is None else f" (95 %: {mean.low:.3f} to {mean.high:.3f})"
         count = sum(row.verdict is not None for row in result.comparisons)
         print(f"Geometric mean of {count} ratios: {mean.value:.3f}{interval}")
     if result.gaps:
-        print("Not compared:", *result.gaps, sep="\n  ")
+        gaps = [formats.wrap_line(f"  {gap}", width) for gap in result.gaps]
+        print("Not compared:", *gaps, sep="\n")
     for note in _list_notes(result):
-        print(formats.FORMATS["text"].render_note(note, terminal_width()))
+        if not note.startswith("detectable:") or "detectable" in table.splitlines()[0]:
+            print(formats.FORMATS["text"].render_note(note, width))
 
 
 def _describe_sides(result: SideComparison) -> dict[str, str]:
@@ -246,7 +250,7 @@ def _print_self_comparison(
         }
         print(json.dumps(document))
         return
-    print(tables.comparison_table(comparisons, "95 %"))
+    print(tables.comparison_table(comparisons, "95 %", max_width=terminal_width()))
     if trials:
         print(
             f"{false_verdicts} of {trials} verdicts on five pairs of launches are false (5 % "

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def check(
         xfbench data check data/mnist-raw data/mnist-tfrecord data/mnist-lmdb
     """
     from xfbench.datasets import checking
-    from xfbench.rendering.formats import FORMATS
+    from xfbench.rendering import formats
 
     with _raise_data_errors_as_usage_errors(), _open_progress() as report:
         checked_sets = checking.compare_data_sets(folders, report)
@@ -195,7 +195,7 @@ def check(
             for checked_set in checked_sets
         ]
         headers = ["data set", "format", "samples", "stream", "largest difference", "defect"]
-        print(FORMATS["text"].render_table(headers, rows))
+        print(formats.render_listing(headers, rows, terminal_width(), ("stream",)))
         if len(checked_sets) > 1:
             print("equal" if document["equal"] else "different")
     if not document["equal"]:
@@ -210,7 +210,7 @@ def list_(as_json: JsonOption = False) -> None:
         xfbench data list
     """
     from xfbench.datasets import sets
-    from xfbench.rendering.formats import FORMATS
+    from xfbench.rendering import formats
     from xfbench.worker.input import DIGITS
 
     prepared_sets = sets.list_prepared()
@@ -234,7 +234,7 @@ def list_(as_json: JsonOption = False) -> None:
     ]
     rows.insert(0, ["digits", "digits", "–", _format_counts(DIGITS), "1×8×8", "comes with xfbench"])
     headers = ["--data", "name", "format", "samples", "shape", "digest"]
-    print(FORMATS["text"].render_table(headers, rows))
+    print(formats.render_listing(headers, rows, terminal_width(), ("digest", "shape")))
 
 
 def _format_counts(samples: Mapping[str, int]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import DryRunOption, JsonOption
 
 app = typer.Typer(
@@ -51,12 +52,14 @@ def create(frameworks: _Names, dry_run: DryRunOption = False) -> None:
 def list_(as_json: JsonOption = False) -> None:
     """List the existing environments with their folder and size."""
     from xfbench.environments import environment
-    from xfbench.rendering.formats import FORMATS
+    from xfbench.rendering import formats
 
     environments = environment.describe_existing_environments()
     if as_json:
         print(json.dumps({"environments": environments}))
         return
+    folders = [Path(environment_info["prefix"]) for environment_info in environments]
+    parents = {folder.parent for folder in folders}
     rows = [
         (
             environment_info["framework"],
@@ -64,12 +67,14 @@ def list_(as_json: JsonOption = False) -> None:
             environment_info["python"],
             environment_info["kind"],
             f"{environment_info['bytes'] / 1e6:,.0f} MB",
-            environment_info["prefix"],
+            folder.name if len(parents) == 1 else folder,
         )
-        for environment_info in environments
+        for environment_info, folder in zip(environments, folders, strict=True)
     ]
     headers = ("framework", "version", "python", "kind", "size", "folder")
-    print(FORMATS["text"].render_table(headers, rows))
+    print(formats.render_listing(headers, rows, terminal_width(), ("kind", "python")))
+    if len(parents) == 1:
+        print(formats.wrap_line(f"The folders are in {parents.pop()}.", terminal_width()))
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import terminal_width
 from xfbench.cli.options import JsonOption
 
 _MIB = 2**20
@@ -45,6 +46,7 @@ def machine(
 
     from xfbench.host import machine as machine_facts
     from xfbench.host import topology
+    from xfbench.rendering import formats
 
     layout = topology.read_topology()
     facts = {
@@ -54,9 +56,12 @@ def machine(
     if as_json:
         print(json.dumps({**facts, "topology": asdict(layout)}))
         return
-    for key, value in {**topology.describe(layout), **facts}.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list) else value
-        print(f"{key:22}{'–' if text in (None, '') else text}")
+    texts = {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for key, value in {**topology.describe(layout), **facts}.items()
+    }
+    shown = {key: "–" if text in (None, "") else text for key, text in texts.items()}
+    print(formats.render_facts(shown, 22, terminal_width()))
 
 
 def _measure_and_print_read_speed(folder: Path, max_round_bytes: int, as_json: bool) -> None:

@@ -99,8 +99,8 @@ FigureFormatOption = Annotated[
 def prepare_figures(folder: Path | None, format_names: str | None) -> list[str]:
     """Return the formats in which figures are written to `folder`, and create it if it is given.
 
-    Raises UsageError if a format is unknown, if there is a format without a folder, or if the
-    folder or a program cannot be used.
+    Its parent folder is not created. Raises UsageError if a format is unknown, if there is a format
+    without a folder, or if the folder or a program cannot be used.
     """
     from xfbench.rendering import plots
 
@@ -109,6 +109,7 @@ def prepare_figures(folder: Path | None, format_names: str | None) -> list[str]:
             raise UsageError("--figure-format needs --figures")
         return []
     formats = plots.choose_formats(parse_list(format_names, str, "--figure-format"))
+    check_parent_folder(folder, "--figures ")
     plots.create_folder_and_check_matplotlib(folder)
     return formats
 
@@ -307,8 +308,16 @@ def check_output_file(output: Path, suffixes: Sequence[str]) -> None:
     if output.suffix not in suffixes:
         names = " or ".join(f"FILE{suffix}" for suffix in suffixes)
         raise UsageError(f"--output {output}: expected {names}")
-    if not output.absolute().parent.is_dir():
-        raise UsageError(f"--output {output}: no such folder: {output.parent}")
+    check_parent_folder(output, "--output ")
+
+
+def check_parent_folder(path: Path, option: str = "") -> None:
+    """Raise UsageError unless the folder exists in which `path` will be written.
+
+    `option`: the option that has the path, and a space; empty for an argument.
+    """
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{option}{path}: no such folder: {path.parent}")
 
 
 def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import (
     FrameworkFilterOption,
     JsonOption,
@@ -85,7 +85,7 @@ def predict(
             "measure some with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
         )
     if len(matching_series) > 1:
-        titles = "".join(f"\n  {candidate.title}" for candidate in matching_series)
+        titles = "".join(f"\n  {title}" for title in series.list_distinct_titles(matching_series))
         raise errors.UsageError(
             f"several series of launches match: use --where to select one:{titles}"
         )
@@ -98,4 +98,4 @@ def predict(
     if as_json:
         print(json.dumps({"points": [asdict(point) for point in points], "fit": fit_document}))
     else:
-        print(tables.prediction_table(points, fit_document))
+        print(tables.prediction_table(points, fit_document, terminal_width()))

@@ -17,6 +17,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_parent_folder,
     fail_without_match,
     parse_record_filters,
 )
@@ -276,6 +277,7 @@ def export(
     from xfbench.store import index
 
     write = exporting.choose_file_writer(file)
+    check_parent_folder(file)
     conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
@@ -369,6 +371,7 @@ def submit(
     from xfbench.exchange import submission
     from xfbench.store import index
 
+    check_parent_folder(folder)
     conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     messages: list[str] = []

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import is_interactive, say
+from xfbench.base.errors import UsageError
+from xfbench.base.terminal_text import is_interactive, say, terminal_width
 from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
 
@@ -59,6 +60,9 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
 
     values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
+    show_commands = values.pop("show_commands", False)
+    if show_commands and not dry_run:
+        raise UsageError("--show-commands needs --dry-run")
     yes, quiet = values.pop("yes", False), values.pop("quiet", False)
     store = Store(paths.results(values.pop("results", None)))
     if job:
@@ -72,7 +76,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     plan = plan_builder.build_plan(values, adjust)
     if dry_run:
         outline = None if plan.bundle else _build_outline(plan, store)
-        _print_preview(session.preview(plan, store), outline, as_json)
+        _print_preview(session.preview(plan, store), outline, as_json, show_commands=show_commands)
         return
     if not plan.bundle:
         _announce(_build_outline(plan, store), quiet=quiet, confirmed=yes)
@@ -154,22 +158,30 @@ def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> None:
-    """Print the job scripts, or else the outline, its cells, and their commands.
+def _print_preview(
+    preview: Preview, outline: Outline | None, as_json: bool, *, show_commands: bool
+) -> None:
+    """Print the job scripts, or else the outline and its cells. Print commands only on request.
 
     Warnings are printed on standard error, and so is the outline of job scripts. A bundle has no
     outline, because it runs elsewhere.
     """
+    from xfbench.rendering import formats
+
     for warning in outline.warnings if outline else ():
         say(f"warning: {warning}")
-    lines = [outline.describe(), *(cell.describe() for cell in outline.cells)] if outline else []
+    if outline:
+        lines = [outline.describe(), *(cell.describe() for cell in outline.cells)]
+    else:
+        labels = Counter(request.label() for request in preview.requests)
+        lines = [f"{label} · {count} launches" for label, count in labels.items()]
+    text = "\n".join(formats.wrap_line(line, terminal_width()) for line in lines)
     if preview.scripts:
-        for line in lines:
-            say(line)
-        if preview.starts_in_jobs:
+        say(text)
+        if preview.starts_in_jobs and show_commands:
             say("a job starts its launches one after the other:")
-        for start in preview.starts_in_jobs:
-            say(f"  {start}")
+            for start in preview.starts_in_jobs:
+                say(f"  {start}")
         document = {"scripts": preview.scripts, "starts_in_jobs": preview.starts_in_jobs}
         print(json.dumps(document) if as_json else "\n".join(preview.scripts))
         return
@@ -178,10 +190,6 @@ def _print_preview(preview: Preview, outline: Outline | None, as_json: bool) -> 
         commands = {} if preview.commands is None else {"commands": preview.commands}
         print(json.dumps({"requests": requests, **commands}))
         return
-    if outline:
-        print(*lines, sep="\n")
-    else:
-        labels = Counter(request.label() for request in preview.requests)
-        print(*(f"{label} · {count} launches" for label, count in labels.items()), sep="\n")
-    for label, commands_of_cell in (preview.commands or {}).items():
+    print(text)
+    for label, commands_of_cell in (preview.commands or {}).items() if show_commands else ():
         print(f"\n# {label}", *commands_of_cell, sep="\n")

@@ -33,7 +33,7 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xfbench.model.request import Cell
     from xfbench.planning.experiment import Experiment
@@ -110,8 +110,7 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
         xfbench study show thread-sweep
     """
     from xfbench.planning import experiment
-    from xfbench.rendering import external_figures
-    from xfbench.studies import answer, drawing
+    from xfbench.studies import answer
 
     chosen_study = experiment.load(name)
     experiment.check_names(chosen_study)
@@ -126,23 +125,28 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
             )
         )
         return
-    print(chosen_study.title, chosen_study.question, sep="\n")
-    print(*filter(None, [chosen_study.method, *chosen_study.limits]), sep="\n")
+    for line in _describe_study_lines(chosen_study):
+        _print_wrapped(line)
+
+
+def _describe_study_lines(chosen_study: Experiment) -> Iterator[str]:
+    """Yield the question and the method, the cells of each size, and the published values."""
+    from xfbench.rendering import external_figures
+    from xfbench.studies import answer, drawing
+
+    yield from (chosen_study.title, chosen_study.question)
+    yield from filter(None, [chosen_study.method, *chosen_study.limits])
     for size in chosen_study.sizes:
         for matrix in chosen_study.matrices_of_size(size):
             settings = matrix.model_dump(exclude_defaults=True, exclude={"size"}, mode="json")
-            print(
-                f"{size}: "
-                + "; ".join(
-                    f"{key} {_format_setting_value(value)}" for key, value in settings.items()
-                )
-            )
+            texts = [f"{key} {_format_setting_value(value)}" for key, value in settings.items()]
+            yield f"{size}: {'; '.join(texts)}"
     for analysis in chosen_study.analysis:
         for claim in analysis.claim:
-            print(f"{claim.source}: {claim.text}")
+            yield f"{claim.source}: {claim.text}"
     for citation, figure in answer.published_figures(chosen_study):
         printed = f"{external_figures.format_figure(figure)} ({drawing.figure_subject(figure)})"
-        print(f"{citation.key}: {figure.quantity}: {printed}")
+        yield f"{citation.key}: {figure.quantity}: {printed}"
 
 
 _FrameworkOption = Annotated[
@@ -420,21 +424,29 @@ def _print_plan_and_time_estimate(
         return
     if launch_rows or not batch_searches:
         counts = f"{len(launch_rows)} cells, at most {len(remaining_requests)} launches"
-        print(f"{counts}; time: {estimate.describe()}")
+        _print_wrapped(f"{counts}; time: {estimate.describe()}")
     _print_searches(batch_searches)
     for name in prepared.missing_data:
-        print(f"left out: {media.missing_data_message(name)}")
+        _print_wrapped(f"left out: {media.missing_data_message(name)}")
     for cell, count, reason in (*launch_rows, *skipped_rows):
         label = f"{cell.label()} · batch {cell.global_batch_size}"
         launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
-        print(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
+        _print_wrapped(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
+
+
+def _print_wrapped(line: str) -> None:
+    from xfbench.rendering import formats
+
+    print(formats.wrap_line(line, terminal_width()))
 
 
 def _print_searches(batch_searches: Sequence[CellSearch]) -> None:
     from xfbench.model import capabilities
 
     if batch_searches:
-        print("batch sizes of these cells are searched, so their launches are unknown in advance:")
+        _print_wrapped(
+            "batch sizes of these cells are searched, so their launches are unknown in advance:"
+        )
     for line in batch_searches:
         max_launches, reason = (
             line.max_launches(),
@@ -444,7 +456,7 @@ def _print_searches(batch_searches: Sequence[CellSearch]) -> None:
         parts = [line.cell.label(), f"batch {line.rules.describe()}"]
         parts += [f"memory {limit / 1e6:.0f} MB per rank"] if limit else []
         parts += [f"at most {max_launches} launches"] if max_launches else []
-        print(" · ".join(parts) + (f": {reason}" if reason else ""))
+        _print_wrapped(" · ".join(parts) + (f": {reason}" if reason else ""))
 
 
 def _build_answer(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import say, terminal_width
 from xfbench.base.wording import pluralize
 from xfbench.cli.options import (
     framework_option,
@@ -371,7 +371,10 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
         }
         print(json.dumps(document))
         return
-    _print_plan_text(search_space, choices, rungs, max_launches)
+    from xfbench.rendering import formats
+
+    for line in _describe_plan(search_space, choices, rungs, max_launches):
+        print(formats.wrap_line(line, terminal_width()))
 
 
 def _describe_length(steps: int | None, min_seconds: float | None) -> str:
@@ -398,25 +401,26 @@ def _describe_least_time(
     )
 
 
-def _print_plan_text(
+def _describe_plan(
     search_space: Space,
     choices: SearchOptions,
     rungs: Sequence[Mapping[str, Any]],
     max_launches: int,
-) -> None:
+) -> Iterator[str]:
+    """Yield the size of a search, its rungs and its settings, one line each."""
     from xfbench.tuning import halving, repeating
     from xfbench.tuning.space import describe_setting
 
-    print(f"{len(search_space.cells)} settings, at most {max_launches} launches")
-    print(_describe_least_time(search_space, choices, rungs))
+    yield (f"{len(search_space.cells)} settings, at most {max_launches} launches")
+    yield _describe_least_time(search_space, choices, rungs)
     for number, rung in enumerate(rungs, 1):
-        print(
+        yield (
             f"rung {number}: {rung['settings']} settings, "
             f"launches per setting: {rung['launches']}, "
             f"{_describe_length(rung['steps'], rung['min_seconds'])}"
         )
     if rungs:
-        print(
+        yield (
             "more rungs if launches differ too much to decide: "
             f"at most {halving.MAX_EXTRA_RUNGS}, "
             f"with at most {rungs[-1]['settings']} settings, launches per setting: 1"
@@ -427,22 +431,22 @@ def _print_plan_text(
         else choices.max_launches
     )
     default = search_space.default
-    print(
+    yield (
         f"confirmation: launches per setting: {launch_counts}, "
         f"{_describe_length(default.steps, default.min_seconds)}"
     )
-    print(
+    yield (
         f"repeats: at most {repeating.MAX_REPEATS} of each launch of a rung "
         "that has a high core-to-core latency"
     )
     has_several_batches = len({cell.global_batch_size for cell in search_space.cells}) > 1
     for cell in search_space.cells:
-        print(
+        yield (
             describe_setting(cell)
             + (f" · batch {cell.global_batch_size}" if has_several_batches else "")
         )
     for cell, reason in search_space.left_out:
-        print(f"left out: {describe_setting(cell)}: {reason}")
+        yield (f"left out: {describe_setting(cell)}: {reason}")
 
 
 def _print_tuning_exit_if_not_confirmed(

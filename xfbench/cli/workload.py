@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import terminal_width
 from xfbench.cli.options import JsonOption
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ _NameArgument = Annotated[str, typer.Argument(help="Name of a workload.", show_d
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List workloads with their input shape, parameters, operations, batch size and data."""
-    from xfbench.rendering.formats import FORMATS
+    from xfbench.rendering import formats
     from xfbench.workloads import workloads
 
     workload_by_name = workloads()
@@ -41,7 +42,7 @@ def list_(as_json: JsonOption = False) -> None:
         for name, workload in workload_by_name.items()
     ]
     headers = ("name", "input", "parameters", "forward MACs/image", "batch", "data")
-    print(FORMATS["text"].render_table(headers, rows))
+    print(formats.render_listing(headers, rows, terminal_width(), ("data",)))
 
 
 @app.command()
@@ -51,17 +52,16 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
     \b
         xfbench workload show googlenet
     """
-    from xfbench.rendering.formats import FORMATS
+    from xfbench.rendering import formats
 
     document = _describe_workload(name)
     if as_json:
         print(json.dumps(document))
         return
     keys = ("name", "input_shape", "classes", "parameters", "forward_macs_per_image", "digest")
-    for key in keys:
-        print(f"{key:24}{document[key]}")
     solver = ", ".join(f"{key} {value}" for key, value in document["solver"].items() if value)
-    print(f"{'solver':24}{solver}\n")
+    facts = {key: document[key] for key in keys} | {"solver": solver}
+    print(formats.render_facts(facts, 24, terminal_width()), end="\n\n")
     rows = [
         (
             layer["name"],
@@ -76,7 +76,7 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
         for layer in document["layers"]
     ]
     headers = ("layer", "type", "reads", "output", "parameters")
-    print(FORMATS["text"].render_table(headers, rows))
+    print(formats.render_listing(headers, rows, terminal_width(), ("reads",)))
 
 
 @app.command()

@@ -629,6 +629,13 @@ COMMAND_OPTIONS: tuple[Setting, ...] = (
         default=False,
     ),
     Setting(
+        name="show_commands",
+        panel="Output",
+        help="With --dry-run: also print the commands that start the launches of each cell",
+        is_switch=True,
+        default=False,
+    ),
+    Setting(
         name="yes",
         panel="Output",
         help="Start without asking, also if the run may take more than 30 minutes",

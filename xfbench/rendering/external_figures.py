@@ -23,6 +23,8 @@ from xfbench.store.index import Index
 
 HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 
+_LESS_IMPORTANT = ("study", "network")  # columns that a narrow terminal leaves out
+
 
 @dataclass(frozen=True)
 class FigureText:
@@ -229,14 +231,16 @@ def render_leaderboards_with_figures(
         if lines:
             parts.append(
                 table_format.render_heading(
-                    f"{name}, external figures: not measured here, not ranked"
+                    f"{name}, external figures: not measured here, not ranked", layout.max_width
                 )
             )
             caption = formats.make_latex_caption(
                 f"Values of {name} from publications and other tools, not measured here."
             )
             parts.append(
-                table_format.render_table(
+                formats.render_listing(HEADERS, lines, layout.max_width, _LESS_IMPORTANT)
+                if table_format.has_lines
+                else table_format.render_table(
                     HEADERS, lines, f"External: {name}", caption, layout.max_width
                 )
             )
@@ -270,7 +274,7 @@ def render_figures_and_sources(records: Iterable[Record], max_width: int | None 
         for text in figure_texts
     ]
     headers = ("record", *HEADERS[:2], "network", *HEADERS[2:])
-    table = formats.render_listing(headers, lines, max_width)
+    table = formats.render_listing(headers, lines, max_width, _LESS_IMPORTANT)
     return "\n".join([table, "", *_render_sources(records, max_width, table_format)])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 HEADER_PADDING = 2  # tabulate makes each header at least so much wider
 # The columns that always stay, and those that are left out last, most important first.
@@ -131,6 +132,7 @@ def wrap_columns(
     less_important: Sequence[str],
     max_width: int | None,
     gap: int = 2,
+    min_widths: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int]:
     """Return the widths of the columns of a listing, if the widest ones are wrapped until all fit.
 
@@ -139,15 +141,16 @@ def wrap_columns(
       words, the first ones first.
     - `max_width`: maximum length of a line in characters; None: there is no maximum.
     - `gap`: number of characters between two columns.
+    - `min_widths`: width to which a column may be wrapped although it has longer words, by header.
 
     If lines are still too long, they stay so.
     """
+    widths = {name: max([_header_width(name), *map(len, texts)]) for name, texts in columns.items()}
     least = {
-        name: max([len(name) + HEADER_PADDING, *(len(word) for t in texts for word in t.split())])
+        name: min(widths[name], min_widths[name])
+        if name in min_widths
+        else max([_header_width(name), *(len(word) for text in texts for word in text.split())])
         for name, texts in columns.items()
-    }
-    widths = {
-        name: max([len(name) + HEADER_PADDING, *map(len, texts)]) for name, texts in columns.items()
     }
     if max_width is None:
         return widths
@@ -163,6 +166,11 @@ def wrap_columns(
         widest = max(widths, key=lambda name: (widths[name] > least[name], widths[name]))
         widths[widest] -= 1
     return widths
+
+
+def _header_width(name: str) -> int:
+    """Return the width of a header, which may have several lines."""
+    return max(map(len, name.split("\n"))) + HEADER_PADDING
 
 
 def _importance_key(name: str) -> tuple[int, int]:

@@ -338,30 +338,65 @@ def render_listing(
     rows: Sequence[Sequence[object]],
     max_width: int | None,
     less_important: Sequence[str] = (),
+    min_widths: Mapping[str, int] | None = None,
 ) -> str:
     """Return a table for a terminal, in lines of `max_width` characters (None: of any length).
 
-    Long texts are wrapped. If that is not enough, the columns `less_important` are left out, the
-    first ones first, and a last line names them.
+    Long texts are wrapped, down to the width of their longest word. Words of the columns
+    `min_widths` are broken, down to these widths. If that is not enough, the columns
+    `less_important` are left out, the first ones first, and a last line names them.
     """
     columns = {
         name: [make_legible(str(row[number]), _MAX_FIELD_CHARS) for row in rows]
         for number, name in enumerate(headers)
     }
-    widths = fitting.wrap_columns(columns, less_important, max_width)
-    fields = ([_add_field_style(name, text) for text in columns[name]] for name in widths)
-    table = tabulate(
-        [*zip(*fields, strict=True)],
-        [add_style(name, "bold") for name in widths],
-        "simple",
-        disable_numparse=True,
-        maxcolwidths=[*widths.values()],
+    widths = fitting.wrap_columns(columns, less_important, max_width, min_widths=min_widths or {})
+    wrapped = [
+        [textwrap.fill(text, width, break_on_hyphens=False) for text in columns[name]]
+        for name, width in widths.items()
+    ]
+    fields = (
+        ["\n".join(_add_field_style(name, line) for line in text.splitlines()) for text in texts]
+        for name, texts in zip(widths, wrapped, strict=True)
     )
-    left_out = [name for name in headers if name not in widths]
+    headers = [add_style(name, "bold") for name in widths]
+    table = tabulate([*zip(*fields, strict=True)], headers, "simple", disable_numparse=True)
+    left_out = ", ".join(name for name in columns if name not in widths)
     if not left_out:
         return table
-    note = f"Not shown, because lines are short: {', '.join(left_out)}"
+    note = f"Not shown, because lines are short: {left_out}"
+    note = note if max_width is None else wrap_line(note, max_width)
     return f"{table}\n{add_style(note, 'dim')}"
+
+
+def wrap_line(text: str, max_width: int, indent: str = "    ") -> str:
+    """Return a line of a terminal in lines of `max_width` characters, with a hanging indent.
+
+    Words that are longer keep their line.
+    """
+    return textwrap.fill(
+        make_legible(text, _MAX_FIELD_CHARS),
+        max_width,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def render_facts(facts: Mapping[str, object], key_width: int, max_width: int) -> str:
+    """Return a line for each name and value. Values start after `key_width` characters.
+
+    Long values are wrapped. A value with a word that does not fit beside its name is below it.
+    """
+    lines = []
+    for name, value in facts.items():
+        text = make_legible(str(value), _MAX_FIELD_CHARS)
+        longest_word = max(map(len, text.split()), default=0)
+        if key_width + longest_word > max_width:
+            lines += [name, wrap_line(f"    {text}", max_width)]
+        else:
+            lines.append(wrap_line(f"{name:{key_width}}{text}", max_width, " " * key_width))
+    return "\n".join(lines)
 
 
 def wrap_markdown(block: str) -> str:

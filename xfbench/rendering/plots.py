@@ -70,7 +70,7 @@ def create_folder_and_check_matplotlib(folder: Path) -> None:
     if find_spec("matplotlib") is None:
         raise UsageError("--figures needs matplotlib: python -m pip install matplotlib")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"--figures {folder}: {error.strerror}") from error
 

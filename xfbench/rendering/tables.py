@@ -14,6 +14,7 @@ from xfbench.analysis.costs import Costs
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
+from xfbench.base.terminal_text import remove_style
 from xfbench.base.wording import pluralize
 from xfbench.model.strategy import format_options
 from xfbench.rendering import captions, formats
@@ -405,10 +406,14 @@ def comparison_table(
     compared: Sequence[CellComparison],
     confidence: str | None = None,
     format_name: str = "text",
+    max_width: int | None = None,
 ) -> str:
     """Return a table of the comparisons of two cells, A and B, with one line each.
 
-    `format_name` is a key of `formats.FORMATS`.
+    - `format_name`: a key of `formats.FORMATS`.
+    - `max_width`: maximum length of a line in a terminal, in characters. Long texts are wrapped,
+      the least important columns are left out, and reasons for no verdict are notes below the
+      table. None: there is no maximum.
 
     A line has these fields after the parts that the names of the two cells share, and the other
     parts of each:
@@ -419,23 +424,42 @@ def comparison_table(
     - The verdict.
     """
     lines = []
+    reasons = list(dict.fromkeys(each.reason for each in compared if not each.verdict))
     for comparison in compared:
         ratio, smallest_difference = (
             comparison.figures.ratio,
             comparison.figures.smallest_visible_difference,
         )
         interval = "–" if ratio.low is None else f"{ratio.low:.3f} to {ratio.high:.3f}"
-        verdict = (comparison.verdict or f"no verdict: {comparison.reason}").replace("_", " ")
+        reason = f": {comparison.reason}"
+        if max_width is not None and not comparison.verdict:
+            reason = f" [{1 + reasons.index(comparison.reason)}]"
+        verdict = comparison.verdict or f"no verdict{reason}"
         if comparison.verdict and comparison.is_mostly_noisy:
             verdict += " (noisy)"
         visible = "–" if smallest_difference is None else f"{1 + smallest_difference:.3f}"
         count = comparison.figures.describe_count()
         names = _split_names(comparison.a, comparison.b)
-        lines.append([*names, f"{ratio.value:.3f}", interval, count, visible, verdict])
+        lines.append([*names, f"{ratio.value:.3f}", interval, count, visible])
+        lines[-1].append(verdict.replace("_", " "))
     joint = sum(each.reason is None and each.figures.ratio.low is not None for each in compared)
     confidence = confidence or (f"95 % (joint for {joint})" if joint > 1 else "95 %")
     headers = ["both", "A", "B", "A/B", confidence, "launches", "detectable", "A is"]
-    return formats.FORMATS[format_name].render_table(headers, lines)
+    if max_width is None:
+        return formats.FORMATS[format_name].render_table(headers, lines)
+    headers[4] = confidence.replace(" (", "\n(")
+    table = formats.render_listing(headers, lines, None)
+    if max(map(len, remove_style(table).splitlines())) > max_width:
+        # Three columns of names would be too narrow, so one column has all names.
+        headers[:3] = [_NAMES]
+        lines = [[f"{both}: {a} / {b}", *texts] for both, a, b, *texts in lines]
+        less_important = ("detectable", "launches")
+        table = formats.render_listing(headers, lines, max_width, less_important, {_NAMES: 26})
+    notes = [formats.wrap_line(f"[{n}] {reason}", max_width) for n, reason in enumerate(reasons, 1)]
+    return "\n".join([table, *notes])
+
+
+_NAMES = "both: A / B"
 
 
 def _split_names(a: str, b: str) -> tuple[str, str, str]:
@@ -450,12 +474,14 @@ def _split_names(a: str, b: str) -> tuple[str, str, str]:
     return shared, only_a, only_b
 
 
-def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
+def prediction_table(points: Sequence[Point], fit: Mapping[str, Any], max_width: int = 100) -> str:
     """Return a terminal table of the predictions, with the parts of each predicted step.
 
     The measurements behind the predictions follow.
 
-    `points` has one prediction per number of ranks. `fit` describes the fitted model.
+    - `points`: one prediction per number of ranks.
+    - `fit`: describes the fitted model.
+    - `max_width`: maximum length of a line, in characters.
     """
     rows = [
         [
@@ -468,7 +494,7 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
         for point in points
     ]
     names = ["ranks", "images/s", "measured", "efficiency", "beyond the data"]
-    body = formats.FORMATS["text"].render_table(names, rows)
+    text_format = formats.FORMATS["text"]
     computing_texts = [
         f"{figure['value']:.3g} s for {images} images"
         for images, figure in fit["computing_seconds"].items()
@@ -477,26 +503,36 @@ def prediction_table(points: Sequence[Point], fit: Mapping[str, Any]) -> str:
     bandwidth, latency = fit["bandwidth"]["value"], fit["latency"]["value"]
     count = len(fit["buckets"])
     pieces = f"{count} buckets during computing" if count > 1 else "one piece after computing"
-    lines = [
-        formats.FORMATS["text"].render_heading(fit["title"]),
-        body,
-        "",
-        *_step_part_lines(points),
-        "",
+    baseline = fit["baseline"]
+    base_ranks = pluralize(baseline["ranks"], "rank")
+    notes = [
+        f"efficiency: predicted images/s per rank, as a share of {base_ranks} at "
+        f"{format_number(baseline['images_per_second'], 3)} images/s, which were measured.",
         f"From {fit['launches']} launches on {counts} ranks. "
-        f"A step computes {', '.join(computing_texts)}.",
-        f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces},",
-        f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs.",
-        f"In tests with up to 8 ranks and measured links, {fit['coverage']:.0%} of the intervals",
+        f"A step computes {', '.join(computing_texts)}. "
+        f"{fit['payload_bytes'] / 1e6:.3g} MB of gradients by {fit['algorithm']}, in {pieces}, "
+        f"over a {fit['link']} link of {8e-9 * bandwidth:.3g} Gbit/s and {1e6 * latency:.3g} µs. "
+        f"In tests with up to 8 ranks and measured links, {fit['coverage']:.0%} of the intervals "
         "contained what was measured later.",
     ]
-    misfits = [str(point.ranks) for point in points if _is_outside_interval(point)]
-    if misfits:
-        lines.append(
-            f"Do not trust these predictions: what was measured on {', '.join(misfits)} ranks is "
-            "outside the interval."
+    if misfits := [str(point.ranks) for point in points if _is_outside_interval(point)]:
+        notes.append(
+            "Do not trust these predictions: what was measured on "
+            f"{', '.join(misfits)} {'rank' if misfits == ['1'] else 'ranks'} is outside the "
+            "interval."
         )
-    return "\n".join(lines)
+    efficiency_note, *further_notes = (formats.wrap_line(note, max_width, "") for note in notes)
+    return "\n".join(
+        [
+            text_format.render_heading(fit["title"], max_width),
+            formats.render_listing(names, rows, max_width, ("beyond the data",)),
+            efficiency_note,
+            "",
+            *_step_part_lines(points, max_width),
+            "",
+            *further_notes,
+        ]
+    )
 
 
 def _is_outside_interval(point: Point) -> bool:
@@ -507,7 +543,7 @@ def _is_outside_interval(point: Point) -> bool:
     return not low <= point.measured <= high
 
 
-def _step_part_lines(points: Sequence[Point]) -> list[str]:
+def _step_part_lines(points: Sequence[Point], max_width: int) -> list[str]:
     """Return a terminal table of the parts of each predicted step, and notes on the parts."""
     rows = []
     ranks_by_note: dict[tuple[str, str], list[str]] = {}
@@ -523,7 +559,7 @@ def _step_part_lines(points: Sequence[Point]) -> list[str]:
         text_format.render_heading("parts of a predicted step"),
         text_format.render_table(["ranks", "step", *_STEP_PARTS], rows),
         *(
-            text_format.render_note(f"{name} on {', '.join(ranks)} ranks: {reason}")
+            formats.wrap_line(f"{name} on {', '.join(ranks)} ranks: {reason}", max_width)
             for (name, reason), ranks in ranks_by_note.items()
         ),
     ]
@@ -711,7 +747,7 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
     if noisy:
         count = pluralize(launches, "launch")
         yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
-    if "launches" in names and any(row.unstable for row in rows):
+    if "notes" in names and any(row.unstable for row in rows):
         yield _LEVEL_NOTE
     if stands_alone and "of best" in names and any(row.relative_interval for row in rows):
         yield _BEST_NOTE
