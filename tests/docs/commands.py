@@ -189,9 +189,6 @@ SLOW = (
     "xfbench run --framework tensorflow --workload convnet --kernel onednn,eigen,xla --launches 5",
     "xfbench run --framework tensorflow --workload alexnet --data photos-tfrecord "
     "--loader xfbench,native",
-    "pytest --benchmark-only --xfbench-framework torch,mxnet",
-    "xfbench run --framework mxnet --strategy dist_async --strategy-options servers=2 --ranks 4 "
-    "--scaling weak",
 )
 
 
