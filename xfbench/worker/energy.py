@@ -74,8 +74,8 @@ class EnergyMeter:
         self.resume()
         for windows, joules, seconds in self._marks:
             if windows >= first_window:
-                known = self._joules is not None and joules is not None
-                return self._joules - joules if known else None, self._seconds - seconds
+                used = None if self._joules is None or joules is None else self._joules - joules
+                return used, self._seconds - seconds
         return None, None
 
 
