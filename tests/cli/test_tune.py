@@ -87,7 +87,7 @@ def test_tune_finds_saves_and_reuses_the_best_setting(run_process, odd_framework
     show = f"tune --framework odd --workload lenet --results {tmp_path}/results --show".split()
     shown = run_process(*show)
     assert shown.returncode == 1
-    assert f"continue it: xfbench {line} --budget 0.1 --resume\n" in shown.stderr
+    assert f"continue it: xfbench {line} --resume --budget 1m\n" in shown.stderr
     first = read_records(tmp_path / "results")
     assert len(first) == 1  # no launch time was known in advance
     tuned_run = f"run {SMALL} --tuned --no-verify --dry-run --json".split()

@@ -156,21 +156,16 @@ def tune(
     search_space = space.build_space(tuning_request, values.get("python", {}))
     if not search_space.cells:
         raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
-    if len(tuning_request.batch_sizes) > 1:
-        say("several batch sizes: another one is different training, not a faster setting")
-    _warn_if_budget_is_too_short(search_space, choices, store)
+    _warn_of_batch_sizes_and_budget(tuning_request, search_space, choices, store)
     if values.get("dry_run"):
         _print_plan(search_space, choices, as_json)
         return
-    with _mark_as_open(store.folder, subject) as finish:
-        tuning = searching.find_and_confirm_best_setting(
-            search_space, choices, store, progress.Messages()
-        )
+    with _mark_as_open(store.folder, subject) as update_note:
+        messages = progress.Messages()
+        tuning = searching.find_and_confirm_best_setting(search_space, choices, store, messages)
         file = tuning.write(store.folder)
-        if tuning.confirmed:
-            finish()
-    results_words = ["--results", str(values["results"])] if values.get("results") else []
-    show_command = _build_command(subject, *results_words, "--show")
+        update_note(tuning)
+    show_command = _build_show_command(subject, values.get("results"))
     _print_tuning_exit_if_not_confirmed(tuning, file, show_command, as_json)
 
 
@@ -204,10 +199,12 @@ def _build_space_request(
 
 
 @contextmanager
-def _mark_as_open(results: Path, subject: Subject) -> Iterator[Callable[[], None]]:
+def _mark_as_open(results: Path, subject: Subject) -> Iterator[Callable[[Tuning], None]]:
     """Note in the results folder that a search of this subject is open, and how to continue it.
 
-    The note stays until the returned function is called, or until the search fails.
+    Call the yielded function with the result of the search. It deletes the note if a setting is
+    confirmed, and else notes the budget that the search needs. If the search fails, the note is
+    deleted, because the search cannot be continued. If it is interrupted, the note stays.
     """
     from xfbench.base.errors import XfbenchError
     from xfbench.host import machine
@@ -215,22 +212,41 @@ def _mark_as_open(results: Path, subject: Subject) -> Iterator[Callable[[], None
     from xfbench.model.sealed import utc_now
     from xfbench.store import tuning_results
 
-    words = ["xfbench", *sys.argv[1:]]
+    key = (*subject, machine_class(machine.describe_machine()))
+    started, words = utc_now(), ["xfbench", *sys.argv[1:]]
     words += [] if "--resume" in words else ["--resume"]
-    note = tuning_results.write_open_search(
-        results,
-        (*subject, machine_class(machine.describe_machine())),
-        tuning_results.OpenSearch(started=utc_now(), command=shlex.join(words)),
-    )
 
-    def remove_note() -> None:
-        note.unlink(missing_ok=True)
+    def write_note(words: Sequence[str]) -> Path:
+        search = tuning_results.OpenSearch(started=started, command=shlex.join(words))
+        return tuning_results.write_open_search(results, key, search)
 
+    def update_note(tuning: Tuning) -> None:
+        if tuning.confirmed:
+            note.unlink(missing_ok=True)
+        elif budget := _suggest_budget(tuning):
+            write_note([*_without_option("--budget", words), *budget])
+
+    note = write_note(words)
     try:
-        yield remove_note
-    except XfbenchError:  # such a search cannot be continued
-        remove_note()
+        yield update_note
+    except XfbenchError:
+        note.unlink(missing_ok=True)
         raise
+
+
+def _without_option(option: str, words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without an option and its value."""
+    return [
+        word
+        for previous, word in zip(["", *words], words, strict=False)
+        if option not in (previous, word) and not word.startswith(f"{option}=")
+    ]
+
+
+def _suggest_budget(tuning: Tuning) -> list[str]:
+    """Return the option with the budget that an unfinished search needs; empty if unknown."""
+    seconds = tuning.remaining_seconds
+    return [] if seconds is None else ["--budget", f"{math.ceil(seconds / 60)}m"]
 
 
 def _build_command(subject: Subject, *more: str) -> str:
@@ -240,6 +256,11 @@ def _build_command(subject: Subject, *more: str) -> str:
     words += ["--device", device] if device != "cpu" else []
     words += ["--precision", precision] if precision != "float32" else []
     return shlex.join([*words, *more])
+
+
+def _build_show_command(subject: Subject, results: Path | None) -> str:
+    """Return the command line that shows the last search of this subject in `results`."""
+    return _build_command(subject, *(["--results", str(results)] if results else []), "--show")
 
 
 def _show_last_search(results: Path, subject: Subject, as_json: bool) -> None:
@@ -300,12 +321,16 @@ def _build_search_options(
     )
 
 
-def _warn_if_budget_is_too_short(search_space: Space, choices: SearchOptions, store: Store) -> None:
-    """Warn if the budget is shorter than the expected duration of the first rung."""
+def _warn_of_batch_sizes_and_budget(
+    tuning_request: SpaceRequest, search_space: Space, choices: SearchOptions, store: Store
+) -> None:
+    """Warn of several batch sizes, and of a budget that is too short for the first rung."""
     from xfbench.cli.earlier_records import read_newest
     from xfbench.planning.durations import estimate_duration
     from xfbench.tuning import searching
 
+    if len(tuning_request.batch_sizes) > 1:
+        say("several batch sizes: another one is different training, not a faster setting")
     if choices.budget_seconds is None:
         return
     requests = searching.first_rung_requests(search_space)
@@ -484,9 +509,7 @@ def _print_unconfirmed(tuning: Tuning) -> None:
     from xfbench.tuning.space import describe_setting
 
     best = tuning.best
-    resume = "continue with --resume"
-    if tuning.remaining_seconds is not None:
-        resume += f" --budget {math.ceil(tuning.remaining_seconds / 60)}m"
+    resume = " ".join(["continue with --resume", *_suggest_budget(tuning)])
     if tuning.untried:
         count = tuning.rungs[0].settings
         scope = " of the first rung" if count < tuning.settings else ""

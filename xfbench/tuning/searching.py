@@ -385,12 +385,12 @@ class _SearchLauncher:
                 )
             )
 
-        if len(rivals) > 1 and not fits_budget(cells):
-            cells = [winner, rivals[-1]]
-            self.say(f"the budget is too small to confirm {describe_setting(rivals[0])} too")
         if not fits_budget(cells):
-            self.ended_by_budget = True
-            return {}
+            cells = [winner, *rivals[-1:]]
+            if not fits_budget(cells):
+                self.ended_by_budget = True
+                return {}
+            self.say(f"the budget is too small to confirm {describe_setting(rivals[0])} too")
         pending = cells
         records: dict[Cell, list[Record]] = {cell: [] for cell in cells}
         for count, block in enumerate(blocks):
