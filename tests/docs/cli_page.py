@@ -8,7 +8,7 @@ import inspect
 import typer
 
 from xfbench import cli
-from xfbench.rendering.formats import join_markdown_blocks, wrap_markdown
+from xfbench.rendering.formats import join_markdown_blocks
 
 INTRODUCTION = """# Command line
 
@@ -40,13 +40,11 @@ def describe_command(name, command):
         for parameter in command.get_params(context)
         if not getattr(parameter, "hidden", False)
     ]
-    options = [
-        wrap_markdown(f"- `{names}`: {' '.join(text.split())}")
+    yield from (
+        f"- `{names}`: {' '.join(text.split())}"
         for names, text in filter(None, records)
         if not names.startswith("--help") and not names.startswith("-h")
-    ]
-    if options:
-        yield "\n".join(options)
+    )
 
 
 def build_page():

@@ -438,15 +438,11 @@ def fits_markdown(table: str) -> bool:
     return max(map(len, table.splitlines())) <= MARKDOWN_WIDTH
 
 
-def join_list_items(items: Iterable[str]) -> str:
-    """Return the list items, which start with "- ", as one list, each wrapped."""
-    return "\n".join(map(wrap_markdown, items))
-
-
 def join_markdown_blocks(blocks: Iterable[str]) -> str:
     """Return the blocks as one text of Markdown, each wrapped by `wrap_markdown`.
 
-    A blank line separates two blocks. This also holds for list items, which may have many lines.
+    A blank line separates two blocks. This also holds for list items ("- …"), which may have many
+    lines.
     """
     return "\n\n".join(map(wrap_markdown, blocks))
 

@@ -62,7 +62,9 @@ def _published_page_parts() -> Iterator[str]:
     ]
     yield formats.markdown_table(("machine", "matrix product", "memory"), rows)
     yield "Their sources:"
-    yield formats.join_list_items(f"- {name}: {peak['source']}" for name, peak in peaks.items())
+    yield formats.join_markdown_blocks(
+        f"- {name}: {peak['source']}" for name, peak in peaks.items()
+    )
 
 
 def _render_figures(figures: Sequence[external_figures.FigureText]) -> str:
@@ -77,7 +79,7 @@ def _render_figures(figures: Sequence[external_figures.FigureText]) -> str:
         relative = "" if relative_to == "–" else f", relative to {relative_to}"
         subject = f" ({' · '.join(subjects)})" if subjects else ""
         items.append(f"- {key}: {quantity}{relative}{subject}: {figure}")
-    return formats.join_list_items(items)
+    return formats.join_markdown_blocks(items)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ The meaning of a field comes from `meanings.toml`, or else from the docstring of
 
 from __future__ import annotations
 
+import itertools
 import re
 import tomllib
 import types
@@ -71,7 +72,7 @@ def render_page() -> str:
             unit = field_unit(json_name)
             kind = "; ".join(filter(None, (describe_type(field.annotation), unit)))
             items.append(f"- `{full_name}` ({kind}): {field_meaning(model, name) or ''}")
-        sections.append(formats.join_list_items(items) + "\n")
+        sections.append(formats.join_markdown_blocks(items) + "\n")
     return "\n".join(sections)
 
 
@@ -109,7 +110,7 @@ def field_meaning(model: type[BaseModel], name: str) -> str | None:
 
     The meaning comes from the model's class, or from the nearest base class that documents the
     field. An entry in `meanings.toml` has precedence over a docstring. In a docstring, the meaning
-    is the first sentence that has the field's name in backticks.
+    is the list item of the field, or else the first sentence that has its name in backticks.
     """
     meanings_by_class = load_extra_meanings()
     for base_class in model.__mro__:
@@ -119,8 +120,12 @@ def field_meaning(model: type[BaseModel], name: str) -> str | None:
         field: FieldInfo = model.model_fields[name]
         if meaning := table.get(field.alias or name):
             return meaning
-        text = " ".join((base_class.__doc__ or "").split())
-        for sentence in _SENTENCE_BREAK.split(text):
+        parts = re.split(r"\n\s*(?=- )|\n\s*\n", base_class.__doc__ or "")
+        texts = [" ".join(part.split()) for part in parts]
+        for text in texts:
+            if text.startswith(f"- `{name}`: "):
+                return text.partition(": ")[2]
+        for sentence in itertools.chain(*map(_SENTENCE_BREAK.split, texts)):
             if f"`{name}`" in sentence:
                 return sentence
     return None

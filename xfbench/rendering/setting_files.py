@@ -228,7 +228,7 @@ def build_page() -> str:
             for setting in settings.BY_NAME.values()
             if setting.panel == panel
         ]
-        parts += [f"## {panel}", formats.join_list_items(items)]
+        parts += [f"## {panel}", formats.join_markdown_blocks(items)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -6,6 +6,7 @@ the settings that all rows of a network share. If that is not enough, the rows a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -87,7 +88,11 @@ def render_value_table(
     for blocks, below in attempts:
         if all(formats.fits_markdown(block) for block in blocks):
             note = [f"All rows: {escape_line(common_remark)}."] if common_remark else []
-            return [*blocks, *note, *(formats.join_list_items(items) for items in below if items)]
+            return [
+                *blocks,
+                *note,
+                *itertools.chain(*below),
+            ]
     return [_render_list(headers, rows)]
 
 
@@ -139,7 +144,7 @@ def _render_list(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
             if text not in ("", "–")
         ]
         items.append(": ".join(filter(None, (escape_line(row[0]), escape_line("; ".join(fields))))))
-    return formats.join_list_items(f"- {item}" for item in items)
+    return formats.join_markdown_blocks(f"- {item}" for item in items)
 
 
 def _row_name(row: Sequence[str], *, over: bool) -> str:

@@ -168,7 +168,7 @@ def _published_block(answer: Answer) -> str:
     table = formats.markdown_table(PUBLISHED_HEADERS, rows)
     if formats.fits_markdown(table):
         return table
-    return formats.join_list_items(
+    return formats.join_markdown_blocks(
         f"- {escape_line(quantity)}{f' ({escape_line(subject)})' if subject else ''}: "
         f"{escape_line(figure)}. Source: {escape_line(source)}."
         for quantity, subject, figure, source in rows

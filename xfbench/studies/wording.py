@@ -50,10 +50,10 @@ def join_words(words: Sequence[str]) -> str:
 def format_ends(examples: Sequence[tuple[float, str]]) -> str:
     """Return the texts of the smallest and the largest value, for the end of a sentence.
 
-    As in "A in the lowest and B in the highest of 5 cases". With one or two values, return all
+    As in "A in the lowest of 5 cases. In the highest, it is B". With one or two values, return all
     their texts.
     """
     texts = [text for _, text in sorted(examples)]
     if len(texts) <= 2:
         return " and ".join(texts)
-    return f"{texts[0]} in the lowest and {texts[-1]} in the highest of {len(texts)} cases"
+    return f"{texts[0]} in the lowest of {len(texts)} cases. In the highest, it is {texts[-1]}"
