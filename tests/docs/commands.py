@@ -91,7 +91,9 @@ STATUS = {
     "xfbench compare ranks=4 ranks=1": {0, 1},
     "xfbench doctor": {0, 1},
     "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
-    "xfbench compare after before --fail-on slower:5%": {0, 1},
+    "xfbench compare after before --fail-on slower:5% --must-find 10%": {0, 1},
+    "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "
+    "--markdown": {0, 1},
     # The reader's records may give several tables, which --caption refuses.
     "xfbench leaderboard --workload lenet --where device=cpu --format latex "
     "--caption 'Training throughput of LeNet on our machine.'": {0, 2},
@@ -102,8 +104,15 @@ RUN_BY_OTHER_TESTS = {
     "xfbench run --revisions HEAD~1,HEAD --framework torch --workload lenet --launches 5": (
         "needs a clone with history: tests/cli/test_revisions.py"
     ),
-    "xfbench compare revision=NEW revision=OLD --fail-on slower:5%": "tests/cli/test_revisions.py",
-    "xfbench compare python=new python=old --fail-on slower:5%": "tests/cli/test_revisions.py",
+    "xfbench compare revision=NEW revision=OLD --fail-on slower:5% --must-find 10% --markdown": (
+        "tests/cli/test_revisions.py"
+    ),
+    "xfbench compare python=new python=old --fail-on slower:5% --must-find 10%": (
+        "tests/cli/test_revisions.py"
+    ),
+    "xfbench compare python=new python=old --fail-on slower:5% --must-find 10% --markdown": (
+        "tests/cli/test_revisions.py"
+    ),
     "xfbench compare python=new python=old": "tests/cli/test_revisions.py",
     **dict.fromkeys(
         (
@@ -151,11 +160,14 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # such a command writes.
 ONLY_PARSED = (
     "xfbench tune --framework torch --workload lenet --show",
-    "xfbench compare after before --fail-on slower:5%",
-    "xfbench compare python=new python=old --fail-on slower:5%",
+    "xfbench compare after before --fail-on slower:5% --must-find 10%",
+    "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "
+    "--markdown",
+    "xfbench compare python=new python=old --fail-on slower:5% --must-find 10%",
+    "xfbench compare python=new python=old --fail-on slower:5% --must-find 10% --markdown",
     "xfbench compare python=new python=old",
     "xfbench compare framework=torch,kernel=channels_last framework=mxnet,kernel=onednn",
-    "xfbench compare revision=NEW revision=OLD --fail-on slower:5%",
+    "xfbench compare revision=NEW revision=OLD --fail-on slower:5% --must-find 10% --markdown",
     "xfbench doctor",
     "xfbench env list",
     "xfbench machine",

@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WORKFLOW = yaml.safe_load((ROOT / "docs/github-actions/regression.yml").read_text())
 SMALL = {"FRAMEWORKS": "reference", "WORKLOADS": "lenet", "BATCH_SIZE": "2"}
-SMALL |= {"STEPS": "2", "LAUNCHES": "3"}
+SMALL |= {"STEPS": "2", "LAUNCHES": "3", "MUST_FIND": "50%"}
 OFFLINE = {"PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_QUIET": "1"}
 SHELLS = {None: ["bash", "-e"], "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"]}
 STEP = "    def step(self, batch: tuple[np.ndarray, np.ndarray]) -> None:\n"
@@ -126,6 +126,6 @@ def test_only_a_slower_adapter_fails_the_workflow(workspace, certifying_home):
     assert statuses["Compare"] == 1
     assert "is slower" in outputs["Compare"]
     summary = (workspace / "summary.md").read_text()
-    assert summary.startswith("**Training speed: FAIL (slower:5%): 1 slower**\n")
+    assert summary.startswith("**Training speed: FAIL (slower:5%, must find 50.0%): 1 slower**\n")
     assert statuses["Report"] == 0
     assert (workspace / "report.html").is_file()
