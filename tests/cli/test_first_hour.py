@@ -156,14 +156,14 @@ def test_a_narrow_comparison_says_what_it_leaves_out(run_inline, wide_results, m
     words = "compare framework=torch framework=mxnet".split()
     monkeypatch.setenv("COLUMNS", "70")
     narrow = run_inline(*words).stdout
-    assert narrow.startswith("both: A / B ") and "Not shown, because lines are short" in narrow
+    assert "\nboth: A / B " in narrow and "Not shown, because lines are short" in narrow
     assert "detectable: a true ratio" not in narrow
     alone = run_inline("compare", "--self", "framework=torch").stdout
     assert "verdict [1]" in " ".join(alone.split())
     assert "\n[1] too few launches for an interval" in alone
     monkeypatch.setenv("COLUMNS", "180")
     wide = run_inline(*words).stdout
-    assert wide.startswith("both ") and "Not shown" not in wide and "detectable: a true" in wide
+    assert "\nboth " in wide and "Not shown" not in wide and "detectable: a true" in wide
 
 
 def test_framework_list_marks_devices_that_nobody_tried(run_inline, monkeypatch):

@@ -23,7 +23,9 @@ def read_section(heading):
 
 def list_keys_of_blocks(heading):
     """Return the names that each table or list of a section explains, a list for each of them."""
-    blocks = re.findall(r"(?:^(?:\|.*|- .*(?:\n  .*)*)\n)+", read_section(heading), re.MULTILINE)
+    blocks = re.findall(
+        r"(?:^\|.*\n)+|(?:^- .*(?:\n  .*)*\n\n?)+", read_section(heading), re.MULTILINE
+    )
     name = re.compile(r"^(?:\| |- )`\"?([^`\"]+)\"?`(?: \||:)", re.MULTILINE)
     return [names for block in blocks if (names := name.findall(block))]
 

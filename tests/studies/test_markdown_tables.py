@@ -97,13 +97,12 @@ def test_shared_settings_of_a_network_are_above_its_table():
 
 def test_long_remarks_are_in_a_list():
     remarks = ["the best larger batch gives 1.04 (0.808 – 1.34) times the throughput", "none"]
-    table, items = render_rows(
+    table, *items = render_rows(
         make_row("convnet · caffe · openblas", remarks[0]), make_row("lenet · caffe", remarks[1])
     )
     assert "1.04" not in table
-    assert " ".join(items.split()).startswith(
-        f"- convnet · caffe · openblas, 2 threads: {remarks[0]} - lenet"
-    )
+    assert items[0] == f"- convnet · caffe · openblas, 2 threads: {remarks[0]}"
+    assert items[1].startswith("- lenet")
 
 
 def test_rows_that_fit_no_table_are_a_list():

@@ -23,7 +23,7 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from xfbench.analysis.comparison import CellComparison, SideComparison
+    from xfbench.analysis.comparison import CellComparison, Side, SideComparison
     from xfbench.analysis.fail_limits import FailLimit
 
 
@@ -105,11 +105,7 @@ def compare(
     if against_itself:
         if b is not None:
             raise UsageError("--self compares A with itself: remove B")
-        comparisons, trials, false_verdicts = comparison.compare_cells_with_themselves(side_a)
-        if not comparisons:
-            raise UsageError("no cell of A has launches enough to compare it with itself")
-        _print_self_comparison(comparisons, trials, false_verdicts, as_json)
-        gaps: list[str] = []
+        comparisons, gaps = _compare_with_itself_and_print(side_a, as_json), []
     elif b is None:
         raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
@@ -238,24 +234,31 @@ def _print_markdown_summary(result: SideComparison, limits: Sequence[FailLimit])
         print(f"\n{formats.join_markdown_blocks([heading, *items])}")
 
 
-def _print_self_comparison(
-    comparisons: Sequence[CellComparison], trials: int, false_verdicts: int, as_json: bool
-) -> None:
+def _compare_with_itself_and_print(side: Side, as_json: bool) -> Sequence[CellComparison]:
+    """Compare the launches of each cell with each other, and return the comparisons.
+
+    Raises UsageError if no cell has two launches or more.
+    """
+    from xfbench.analysis import comparison
     from xfbench.rendering import tables
 
+    comparisons, trials, false_verdicts = comparison.compare_cells_with_themselves(side)
+    if not comparisons:
+        raise UsageError("no cell of A has launches enough to compare it with itself")
     if as_json:
         document = {
             "comparisons": [row.document() for row in comparisons],
             "a_a": {"trials": trials, "false_verdicts": false_verdicts},
         }
         print(json.dumps(document))
-        return
+        return comparisons
     print(tables.comparison_table(comparisons, "95 %", max_width=terminal_width()))
     if trials:
         print(
             f"{false_verdicts} of {trials} verdicts on five pairs of launches are false (5 % "
             "expected)"
         )
+    return comparisons
 
 
 def _say_limit(

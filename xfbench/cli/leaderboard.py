@@ -49,13 +49,11 @@ _FormatOption = Annotated[
 _ViewOption = Annotated[
     str,
     typer.Option(
-        help="Topic of the columns. throughput: images per second; steps: median, 95th and 99th "
-        "percentile of the steps, and the sustained rate; accuracy: mean test "
-        "accuracy of all seeds; costs: start-up time, training time, memory and energy; "
-        "communication: share of a step for computing, waiting and exchange; storage: "
-        "variation of launches, time for input and checkpoints; slowdown: how much slower "
-        "each framework (or value of --by) is than a reference; layers: time of each layer, "
-        "for launches with --profile."
+        help="Topic of the columns: throughput, steps, accuracy, costs, communication, storage, "
+        "slowdown or layers. The view steps has percentiles and the sustained rate. The view "
+        "costs has start-up time, training time, memory and energy. The view storage has the time "
+        "for input and checkpoints. The view slowdown compares each framework (or value of --by) "
+        "with a reference. The view layers needs launches with --profile."
     ),
 ]
 _ReferenceOption = Annotated[
@@ -144,12 +142,7 @@ def leaderboard(
         results, conditions, workload_names, target_accuracy, published
     )
     if view == _SLOWDOWN:
-        from xfbench.analysis import slowdown
-        from xfbench.rendering import slowdown_tables
-
-        slowdowns = slowdown.build_slowdown_tables(ranked_tables, group_fields, reference)
-        _check_caption(layout, len(slowdowns))
-        print(slowdown_tables.FORMATS[output_format](slowdowns, layout.max_width, layout.caption))
+        _print_slowdowns(output_format, ranked_tables, group_fields, reference, layout)
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, group_fields)
     _check_caption(layout, len(ranked_tables))
@@ -267,6 +260,22 @@ def _read_tables(
     for line in record_index.damaged:
         say(line)
     return ranked_tables, stored_figures
+
+
+def _print_slowdowns(
+    output_format: str,
+    ranked_tables: Sequence[Table],
+    group_fields: Sequence[str],
+    reference: str | None,
+    layout: Layout,
+) -> None:
+    """Print how much slower each framework, or value of `group_fields`, is than the reference."""
+    from xfbench.analysis import slowdown
+    from xfbench.rendering import slowdown_tables
+
+    slowdowns = slowdown.build_slowdown_tables(ranked_tables, group_fields, reference)
+    _check_caption(layout, len(slowdowns))
+    print(slowdown_tables.FORMATS[output_format](slowdowns, layout.max_width, layout.caption))
 
 
 def _print_with_published(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,13 @@ from xfbench.cli.options import (
     parse_positive_int,
     parse_record_filters,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from xfbench.analysis.series import Series
+    from xfbench.model.record import Record
 
 _ToRanksOption = Annotated[
     str | None,
@@ -64,7 +71,7 @@ def predict(
         xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us
         xfbench predict --results ./results --where framework=torch,strategy=ddp --json
     """
-    from xfbench.analysis import comparison, prediction, series
+    from xfbench.analysis import comparison, prediction
     from xfbench.base import errors, paths
     from xfbench.model.communication_cost import Link
     from xfbench.rendering import tables
@@ -78,18 +85,7 @@ def predict(
         raise errors.NoMatchError(
             f"{selection.folder}: {selection.describe_mismatch(lambda _: None)}"
         )
-    matching_series = series.build_scaling_series(records)
-    if not matching_series:
-        raise errors.UsageError(
-            f"{selection.folder} has no matching launches that used --scaling: "
-            "measure some with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
-        )
-    if len(matching_series) > 1:
-        titles = "".join(f"\n  {title}" for title in series.list_distinct_titles(matching_series))
-        raise errors.UsageError(
-            f"several series of launches match: use --where to select one:{titles}"
-        )
-    [chosen_series] = matching_series
+    chosen_series = _choose_series(records, selection.folder)
     model = prediction.fit_scaling_model(chosen_series, node_link)
     rank_counts = rank_counts or [chosen_series.max_ranks * factor for factor in (2, 4, 8, 16)]
     measured_ranks = {ranks for ranks, _ in chosen_series.groups}
@@ -99,3 +95,25 @@ def predict(
         print(json.dumps({"points": [asdict(point) for point in points], "fit": fit_document}))
     else:
         print(tables.prediction_table(points, fit_document, terminal_width()))
+
+
+def _choose_series(records: Sequence[Record], folder: Path) -> Series:
+    """Return the only scaling series of the records of `folder`.
+
+    Raises UsageError if there is none, or more than one.
+    """
+    from xfbench.analysis import series
+    from xfbench.base import errors
+
+    matching_series = series.build_scaling_series(records)
+    if not matching_series:
+        raise errors.UsageError(
+            f"{folder} has no matching launches that used --scaling: "
+            "measure some with `xfbench run --ranks 1,2,4 --scaling weak` (or strong)"
+        )
+    if len(matching_series) > 1:
+        titles = "".join(f"\n  {title}" for title in series.list_distinct_titles(matching_series))
+        raise errors.UsageError(
+            f"several series of launches match: use --where to select one:{titles}"
+        )
+    return matching_series[0]

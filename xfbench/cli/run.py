@@ -83,13 +83,17 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     done = session.find_done(plan, store)
     records = session.run(plan, store, progress.choose_listener(quiet=quiet))
     if plan.bundle:
-        print(
-            f"{plan.bundle}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, "
-            "copy it back,"
-        )
-        print(f"then import it: xfbench results import --bundle {plan.bundle}")
+        _print_steps_of_bundle(plan.bundle)
     elif records or plan.submission.wait:
         _print_records_exit_if_failed(records, plan, store, as_json, done)
+
+
+def _print_steps_of_bundle(bundle: Path) -> None:
+    """Say what to do with a bundle that was written."""
+    print(
+        f"{bundle}: copy it to the other machine, run `sh run.sh FRAMEWORK=PYTHON ...`, copy it "
+        f"back,\nthen import it: xfbench results import --bundle {bundle}"
+    )
 
 
 def _build_tuned_adjustment(results: Path) -> Adjustment:
