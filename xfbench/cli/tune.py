@@ -436,7 +436,7 @@ def _describe_plan(
     from xfbench.tuning import halving, repeating
     from xfbench.tuning.space import describe_setting
 
-    yield (f"{len(search_space.cells)} settings, at most {max_launches} launches")
+    yield f"{len(search_space.cells)} settings, at most {max_launches} launches"
     yield _describe_least_time(search_space, choices, rungs)
     for number, rung in enumerate(rungs, 1):
         yield (
@@ -471,7 +471,7 @@ def _describe_plan(
             + (f" · batch {cell.global_batch_size}" if has_several_batches else "")
         )
     for cell, reason in search_space.left_out:
-        yield (f"left out: {describe_setting(cell)}: {reason}")
+        yield f"left out: {describe_setting(cell)}: {reason}"
 
 
 def _print_tuning_exit_if_not_confirmed(
