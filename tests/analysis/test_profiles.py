@@ -161,7 +161,7 @@ def test_columns_of_one_framework_are_named_with_their_settings(profiled):
 
 
 def test_a_profiled_step_that_is_faster_than_a_timed_one_was_disturbed(profiled):
-    disturbed = "0.69 times as long as a timed one (less than 1: the launch was disturbed"
+    disturbed = "0.69 times as long as a timed one (less than 1: disturbed"
     assert disturbed in render_profiles([profiled({"step": 0.055})])
     assert "disturbed" not in render_profiles([profiled({"step": 0.078})])  # 0.98 times
 

@@ -51,3 +51,13 @@ def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
     assert efficiency["law"] == "strong" and efficiency["baseline_ranks"] == 1
     assert efficiency["value"] == pytest.approx(statistics.geometric_mean(speedups) / 2)
     assert efficiency["low"] < efficiency["value"] < efficiency["high"]
+    compared = subprocess.run(
+        [*xfbench, "compare", "ranks=2", "ranks=1", "--json", *results],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    [comparison] = json.loads(compared.stdout)["comparisons"]
+    assert comparison["ratio"]["value"] == pytest.approx(statistics.geometric_mean(speedups))
+    assert comparison["verdict"] and comparison["paired"]

@@ -88,7 +88,6 @@ STATUS = {
     "xfbench leaderboard --where 'created>=2026-11' --where machine.cpu_model~epyc": {0, 1},
     "xfbench results list --where status!=ok --json": {0, 1},
     "xfbench results list --where 'conditions.other_cpus>0.5'": {0, 1},
-    "xfbench compare ranks=4 ranks=1": {0, 1},
     "xfbench doctor": {0, 1},
     "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
     "xfbench compare after before --fail-on slower:5% --must-find 10%": {0, 1},
@@ -123,6 +122,7 @@ RUN_BY_OTHER_TESTS = {
         ),
         "needs runs on several nodes: tests/cluster/test_prediction.py",
     ),
+    "xfbench compare ranks=4 ranks=1": "needs runs of several ranks: tests/cli/test_ranks.py",
     "xfbench tune --framework torch --workload lenet --show": (
         "needs a confirmed search: tests/cli/test_tune.py"
     ),
@@ -159,6 +159,7 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # Commands without --dry-run that start a framework or watch the machine, and those that read what
 # such a command writes.
 ONLY_PARSED = (
+    "xfbench compare ranks=4 ranks=1",
     "xfbench tune --framework torch --workload lenet --show",
     "xfbench compare after before --fail-on slower:5% --must-find 10%",
     "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "

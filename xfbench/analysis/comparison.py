@@ -631,7 +631,7 @@ def _load_cells(side: Side) -> list[_Cell]:
     return [*cells, *without_ok]
 
 
-def _request_key(record: Record) -> tuple[Cell, str]:
+def _request_key(record: Record) -> grouping.CellKey:
     """Return a key that is equal for the requests of one cell on one kind of machine."""
     assert record.request is not None
     return grouping.cell_and_machine(record.request, machine_class(record.machine))

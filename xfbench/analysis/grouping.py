@@ -11,7 +11,7 @@ from xfbench.base.wording import pluralize
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
-from xfbench.model.request import Cell, Request
+from xfbench.model.request import Request
 
 # Fields that are equal in all records of a row. If records are split by them, no row is split.
 ROW_FIELDS = (
@@ -52,15 +52,20 @@ def group_by_heading_and_cell(
     return groups
 
 
-def cell_and_machine(request: Request, machine: str) -> tuple[Cell, str]:
+# Fields that differ between the launches of one cell.
+_FIELDS_OF_LAUNCHES = {"launch", "session", "position", "seed", "profile"}
+CellKey = tuple[tuple[object, ...], str]
+
+
+def cell_and_machine(request: Request, machine: str) -> CellKey:
     """Return a key that is equal for the requests of one cell, with all seeds, on one machine kind.
 
     `machine` is the kind of machine, as `machine_class` returns it.
     """
-    return request.cell().model_copy(update={"seed": 0, "profile": False}), machine
+    return tuple(value for name, value in request if name not in _FIELDS_OF_LAUNCHES), machine
 
 
-def replaced_keys(keys: Iterable[tuple[Cell, str]]) -> set[tuple[Cell, str]]:
+def replaced_keys(keys: Iterable[CellKey]) -> set[CellKey]:
     """Return the keys without a machine whose cell also has a key with a machine.
 
     Keys are those of `cell_and_machine`. Launches of a job that failed have no machine. Once the

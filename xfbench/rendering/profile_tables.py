@@ -58,7 +58,7 @@ def describe_profiler_factor(profile: Profile) -> str:
     """
     clause = f"a profiled step takes {profile.slowdown:.2f} times as long as a timed one"
     if profile.slowdown * UNEQUAL_PROFILERS < 1:
-        clause += " (less than 1: the launch was disturbed, repeat the profile)"
+        clause += " (less than 1: disturbed, repeat it)"
     return clause
 
 
