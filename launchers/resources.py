@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from xfbench.base.processes import Command
 
+_VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 LAUNCHERS = ("local", "mpi", "slurm")
 
 
@@ -63,8 +64,12 @@ def wrap_in_start_and_env_commands(
     - `env` sets the variables of `command`, because not every start command forwards them.
     - `env` unsets LD_LIBRARY_PATH, LD_PRELOAD, PYTHONPATH and PYTHONHOME. The start command may
       need these variables, but they could make a framework load wrong files.
+    - `env` does not set the visible GPUs. The start command has the value of this process, and may
+      give each rank, or each node, another one.
     """
-    variables = [f"{key}={value}" for key, value in sorted(command.environment.items())]
+    of_ranks = {key: value for key, value in command.environment.items() if key != _VISIBLE_GPUS}
+    variables = [f"{key}={value}" for key, value in sorted(of_ranks.items())]
     paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
     argv = (*start_words, "env", *paths, *variables, *command.argv)
-    return Command(argv, resources.variables, command.cwd)
+    visible = {key: command.environment[key] for key in {_VISIBLE_GPUS} & {*command.environment}}
+    return Command(argv, {**visible, **resources.variables}, command.cwd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 from typing import Any
 
 import torch
@@ -44,7 +45,7 @@ def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
     parallel = nn.parallel.DistributedDataParallel(
         graph,
         # Every rank keeps the running averages of its own shard, as in the other frameworks.
-        forward_sync_buffers=False,
+        **{_find_buffer_option(): False},
         bucket_cap_mb=None if size == "auto" else size / 2**20,
     )
     if group.options["overlap"] == "off":
@@ -54,6 +55,15 @@ def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:
             lambda waiting, bucket: _delay_all_reduce(waiting, bucket),  # noqa: PLW0108
         )
     return parallel
+
+
+def _find_buffer_option() -> str:
+    """Return the name of DDP's option for the averages of batch normalisation.
+
+    Old versions of PyTorch have another one.
+    """
+    names = inspect.signature(nn.parallel.DistributedDataParallel).parameters
+    return "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
 
 
 def _delay_all_reduce(waiting: list[Any], bucket: Any) -> Any:

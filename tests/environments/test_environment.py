@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -373,6 +374,15 @@ def test_worker_inherits_the_choice_of_devices(monkeypatch):
     description = adapter.load("reference")
     variables = environment.ensure_environment(description).variables(description, "numpy", 1)
     assert variables["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+@pytest.mark.parametrize(("kind", "is_inherited"), [("python", True), ("managed", False)])
+def test_an_interpreter_of_the_user_finds_its_libraries(monkeypatch, kind, is_inherited):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/cuda/lib64")
+    description = adapter.load("reference")
+    built = replace(environment.ensure_environment(description), kind=kind)
+    variables = built.variables(description, "numpy", 1)
+    assert ("LD_LIBRARY_PATH" in variables) == is_inherited
 
 
 def test_variables_of_uv_come_before_those_of_pip(monkeypatch):

@@ -75,3 +75,12 @@ if __name__ == "__main__":
     for name, render in RENDERED.items():
         (STORED_FOLDER / name).write_text(render())
     sys.exit()
+
+
+@pytest.mark.parametrize("build", [mpi.build_commands, slurm.build_commands])
+def test_the_start_command_decides_the_gpus_of_a_rank(build):
+    """Slurm gives each rank its own, and this process has those of the first node."""
+    command = Command(RANK.argv, {**RANK.environment, "CUDA_VISIBLE_DEVICES": "0,1"}, RANK.cwd)
+    for built in build(command, FOUR_RANKS):
+        assert not any("CUDA_VISIBLE_DEVICES" in word for word in built.argv)
+        assert built.environment["CUDA_VISIBLE_DEVICES"] == "0,1"

@@ -70,11 +70,13 @@ class Environment:
     def variables(self, adapter: Adapter, kernel: str, threads: int) -> dict[str, str]:
         """Return all environment variables for a worker that uses `kernel` and `threads` threads.
 
-        - Variables of this process that a worker inherits, for example PATH.
+        - Variables of this process that a worker inherits, for example PATH. An interpreter that
+          the user named inherits LD_LIBRARY_PATH too, because its framework may need it.
         - Variables in `loaded`.
         - Variables that the adapter declares, with "{threads}" and "{prefix}" replaced.
         """
-        inherited = {key: os.environ[key] for key in _INHERITED if key in os.environ}
+        names = (*_INHERITED, "LD_LIBRARY_PATH") if self.kind == "python" else _INHERITED
+        inherited = {key: os.environ[key] for key in names if key in os.environ}
         chosen = {
             **adapter.environment.variables,
             **adapter.variables,

@@ -163,7 +163,9 @@ def load_published_peaks() -> dict[str, dict[str, Any]]:
 
 def _find_published_limit(model: str, precision: str) -> Limit | None:
     for machine in load_published_peaks().values():
-        if machine["name"] in model and precision in machine["matrix_product"]:
+        # A MIG instance is only a part of the GPU.
+        is_model = machine["name"] in model and "MIG" not in model
+        if is_model and precision in machine["matrix_product"]:
             return Limit(
                 threads=1,
                 precision=precision,
