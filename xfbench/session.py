@@ -120,8 +120,13 @@ def preview(plan: Plan, store: Store) -> Preview:
     remaining_plan = plan.without_recorded(find_done(plan, store))
     _, queued_plan = job_queue.split_local_and_submitted(plan)
     if queued_plan.requests:
-        jobs = job_queue.build_jobs_by_node_count(queued_plan, store)
         _, remaining_queued_plan = job_queue.split_local_and_submitted(remaining_plan)
+        remaining = set(remaining_queued_plan.requests)
+        jobs = [
+            (part, job)
+            for part, job in job_queue.build_jobs_by_node_count(queued_plan, store)
+            if remaining & set(part.requests)
+        ]
         return Preview(
             remaining_plan.requests,
             scripts=job_queue.build_job_scripts(jobs),

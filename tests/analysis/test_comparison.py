@@ -242,6 +242,8 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     assert incomplete_process.returncode == 1
     assert "not checked: B: convnet" in incomplete_process.stderr
     assert "no such cell in A" in incomplete_process.stdout
+    summary = run_compare(after, before, "--markdown", "--fail-on", "slower:20%").stdout
+    assert summary.startswith("**Training speed: INCONCLUSIVE (slower:20%): 1 slower**\n")
     assert run_compare(after).returncode == 2
     self_process = run_compare("--self", "workload=lenet", "--results", before, "--json")
     assert json.loads(self_process.stdout)["a_a"]["trials"] == 0
@@ -401,6 +403,16 @@ def test_a_verdict_from_mostly_noisy_launches_says_so():
     assert tables.comparison_table([row]).splitlines()[2].endswith("faster")
     noisy_row = replace(row, noisy=4)
     assert tables.comparison_table([noisy_row]).splitlines()[2].endswith("faster (noisy)")
+
+
+def test_idle_threads_of_compared_cells_are_named(record, tmp_path):
+    store = Store(tmp_path)
+    store.create_and_check_folders()
+    for threads, cpus, launch in ((2, 0.4, 1), (2, 0.6, 2), (1, 0.4, 1), (1, 0.6, 2)):
+        draft = record(launch=launch, threads=threads)
+        store.add(vary_record(draft, observed=draft.observed.model_copy(update={"cpus": cpus})))
+    sides = (Side.parse(f"threads={number}", tmp_path) for number in (2, 1))
+    assert comparison.compare(*sides).idle_threads == ["reference: 0.5 CPUs busy on 2 threads"]
 
 
 def test_noisy_launches_of_each_pair_are_counted(fill_folder):

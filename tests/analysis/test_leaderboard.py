@@ -373,6 +373,30 @@ def test_mostly_noisy_launches_are_no_claim(record, noisy, label):
     assert ("most launches of a row were noisy" in tables.to_text([table])) == (noisy == 3)
 
 
+@pytest.mark.parametrize(("cpus", "is_named"), [(2.4, True), (2.6, False)])
+def test_threads_that_were_mostly_idle_are_named(record, cpus, is_named):
+    draft = record(threads=5)
+    observed = draft.observed.model_copy(update={"cpus": cpus, "threads": 5})
+    [table] = uncertified_tables([vary_record(draft, observed=observed)])
+    text = tables.to_text([table])
+    assert ("reference: only 2.4 CPUs were busy on 5 threads" in text) == is_named
+
+
+@pytest.mark.parametrize("sessions", [("a", "a"), ("a", "b")])
+def test_rows_of_different_runs_are_said_to_be_incomparable(record, sessions):
+    fields = {"software": SOFTWARE, "machine": describe_machine()}
+    records = [
+        vary_record(
+            record(launch=launch, threads=threads, fields=fields), request={"session": session}
+        )
+        for threads, session in zip((1, 2), sessions, strict=True)
+        for launch in range(1, 6)
+    ]
+    [table] = all_tables(*certify_records(records))
+    is_said = "Rows whose launches are of different runs are not" in tables.to_text([table])
+    assert is_said == (sessions == ("a", "b"))
+
+
 def test_notes_below_a_table_say_what_lowers_its_certainty(record):
     """Ten launches in two sessions, of which two were noisy."""
     conditions = {"load_before": 0, "load_after": 0, "steal_seconds": 0, "swap_bytes": 10**9}

@@ -17,6 +17,7 @@ from xfbench.analysis import slowdown
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe_machine
+from xfbench.model.record import Conditions
 from xfbench.rendering import slowdown_tables
 
 SPEEDS = {
@@ -395,3 +396,20 @@ def test_slowdown_json_and_csv_contain_all_entries(boards):
     assert {line["reason"] for line in lines} >= {"", "not measured", "unsupported: no such layer"}
     assert {line["reference"] for line in lines} == {"torch"}
     assert slowdown_tables.to_csv([]) == "" and slowdown.build_slowdown_tables([]) == []
+
+
+def test_slowdowns_without_a_claim_and_noisy_launches_are_named(make_launches):
+    conditions = {"load_before": 0, "load_after": 0, "steal_seconds": 0, "swap_bytes": 10**9}
+    noisy = {"conditions": Conditions(**conditions)}
+    certified, certificates = certify_records(
+        [
+            *make_launches(100, framework="torch"),
+            *make_launches(50, framework="caffe"),
+            *make_launches(20, framework="mxnet", fields=noisy),
+        ]
+    )
+    text = slowdown_tables.FORMATS["text"](
+        slowdown.build_slowdown_tables(all_tables(certified, certificates))
+    )
+    assert "No claim about order: mxnet in lenet." in text and "torch in lenet" not in text
+    assert "5 of 15 launches were noisy" in text

@@ -2,12 +2,13 @@
 
 import pytest
 
-from xfbench import progress
+from xfbench import progress, session
 from xfbench.base.errors import UsageError
 from xfbench.execution import job, job_queue
 from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model.plan import Plan, Submission
+from xfbench.model.record import Record
 from xfbench.planning import experiment
 from xfbench.planning.scheduling import launch_order
 from xfbench.store.results_folder import Store
@@ -187,3 +188,20 @@ def test_a_job_has_the_options_of_its_site(make_plan, tmp_path):
     file.write_text('title = "g"\nlauncher = "slurm"\nscript_options = ["--gres=gpu:1"]\n')
     [job_on_gpu] = build_jobs(make_plan(site=str(file), device=["cuda"]), tmp_path)
     assert "#SBATCH --gres=gpu:1" in slurm.job_script(job_on_gpu).splitlines()
+
+
+def test_a_dry_run_of_finished_launches_prints_no_job_script(make_plan, tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    nodes = {"ranks": [1, 2], "ranks_per_node": 1, "scaling": "strong"}
+    plan = make_plan(**nodes, launcher="slurm", site="generic-slurm")
+    plan = plan.model_copy(update={"resume": True})
+    store = Store(tmp_path)
+    store.create_and_check_folders()
+    assert len(session.preview(plan, store).scripts) == 2
+    for request in plan.requests:
+        if request.ranks == 1:
+            store.add(
+                Record.make(status="invalid", reason="swapped", request=request, workload=None)
+            )
+    [script] = session.preview(plan, store).scripts
+    assert "--nodes=2" in script

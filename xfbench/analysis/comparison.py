@@ -18,6 +18,7 @@ from typing import Any, Literal
 from xfbench import pairwise, statistics
 from xfbench.analysis import grouping, means
 from xfbench.analysis.leaderboard import (
+    MIN_BUSY_SHARE,
     Certificates,
     has_too_many_failures,
     unranked_reason,
@@ -265,6 +266,7 @@ class SideComparison:
       that other activity on the machine disturbed.
     - `filters`: the filter or the folder of A and of B.
     - `common_settings`: important settings that all compared cells share, in words.
+    - `idle_threads`: texts about compared cells whose threads were mostly idle.
     """
 
     comparisons: list[CellComparison]
@@ -277,6 +279,7 @@ class SideComparison:
     noisy: int = 0
     filters: tuple[str, str] = ("", "")
     common_settings: Sequence[str] = ()
+    idle_threads: Sequence[str] = ()
 
     def document(self) -> dict[str, Any]:
         """Return the comparison as `compare --json` prints it."""
@@ -292,6 +295,7 @@ class SideComparison:
             "noisy": self.noisy,
             "filters": {"a": self.filters[0], "b": self.filters[1]},
             "common_settings": [*self.common_settings],
+            "idle_threads": [*self.idle_threads],
         }
 
 
@@ -315,6 +319,20 @@ class _Cell:
     def noisy(self) -> int:
         """The number of ok launches that other activity on the machine disturbed."""
         return _count_noisy(self.records)
+
+    @property
+    def idle_threads(self) -> str:
+        """Return a text such as "torch: 0.4 CPUs busy on 2 threads"; "" if threads were busy."""
+        request = self.last_record.request
+        cpus = [record.observed.cpus for record in self.records if record.observed]
+        known = [number for number in cpus if number is not None]
+        if not known or request is None or request.device != "cpu" or request.threads < 2:
+            return ""
+        mean = sum(known) / len(known)
+        if mean >= MIN_BUSY_SHARE * request.threads:
+            return ""
+        threads = pluralize(request.threads, "thread")
+        return f"{request.framework}: {mean:.1f} CPUs busy on {threads}"
 
     @property
     def last_record(self) -> Record:
@@ -423,6 +441,7 @@ def compare(a: Side, b: Side) -> SideComparison:
         noisy=_count_noisy(records.values()),
         filters=(a.describe_filter(), b.describe_filter()),
         common_settings=_describe_common_settings(pairs),
+        idle_threads=sorted({cell.idle_threads for pair in pairs for cell in pair} - {""}),
     )
 
 

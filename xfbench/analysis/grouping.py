@@ -96,6 +96,7 @@ HIDDEN_FIELDS: dict[str, Callable[[Any], str]] = {
     "window": "windows of {}".format,
     "affinity": "affinity {}".format,
     "nodes": partial(pluralize, noun="node"),
+    "scaling": "{} scaling".format,
     "launcher": "by {}".format,
     "site": "site {}".format,
     "input_threads": partial(pluralize, noun="input thread"),

@@ -44,6 +44,8 @@ from xfbench.statistics import (
 Certificates = Mapping[str, Certificate | str]
 # Workload, data, device, precision, scaling, batch size, machine and solver of a table.
 Heading = tuple[str, str, str, str, Literal["", "strong", "weak"], int, str, str]
+# Busy CPUs as a share of the threads; with less, other numbers of threads may be faster.
+MIN_BUSY_SHARE = 0.5
 TARGET_ACCURACY = 0.95
 # A row is ranked if at most this share of its launches is not ok.
 MAX_FAILED_SHARE = 0.2

@@ -186,6 +186,11 @@ def _list_notes(result: SideComparison) -> Iterator[str]:
             f"{result.noisy} of {pluralize(result.launches, 'launch')} were noisy: something on "
             "the machine disturbed them. On a quiet machine, the result may be another one."
         )
+    if result.idle_threads:
+        yield (
+            f"{'; '.join(result.idle_threads)}: threads waited for cores or for each other. Try "
+            "one thread (run --threads 1,2)."
+        )
     if kernels := result.uncompared_kernels:
         texts = (f"{framework} ({', '.join(names)})" for framework, names in kernels.items())
         yield (
@@ -213,7 +218,9 @@ def _print_markdown_summary(result: SideComparison, limits: Sequence[FailLimit])
             goals += f", must find {limits[0].must_find:.1%}"
         problems = [limit.list_problems(result.comparisons, result.gaps) for limit in limits]
         heading, lines = "Why:", [*dict.fromkeys(itertools.chain(*problems))]
-        outcome = f"{'FAIL' if lines else 'PASS'} ({escape_field(goals)}): "
+        is_exceeded = any(limit.is_exceeded(row) for limit in limits for row in result.comparisons)
+        word = "FAIL" if is_exceeded else "INCONCLUSIVE" if lines else "PASS"
+        outcome = f"{word} ({escape_field(goals)}): "
     print(f"**Training speed: {outcome}{counts}**\n")
     for name, text in _describe_sides(result).items():
         print(f"- {name}: {escape_field(text)}")

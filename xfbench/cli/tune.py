@@ -421,8 +421,8 @@ def _describe_least_time(
     timed_seconds = sum(count * (seconds or 0.0) for count, seconds in parts)
     timed = f" with {timed_seconds / 60:.1f} min of timed steps" if timed_seconds else ""
     return (
-        f"time: at least {launches} launches{timed}; starting and verifying take further time; "
-        "end it with --budget, such as --budget 10m"
+        f"time: at least {launches} launches{timed}; starting and verifying take further time"
+        + ("" if choices.budget_seconds else "; end it with --budget, such as --budget 10m")
     )
 
 
@@ -515,7 +515,10 @@ def _print_unconfirmed(tuning: Tuning) -> None:
         scope = " of the first rung" if count < tuning.settings else ""
         problem = f"{count - tuning.untried} of {count} settings{scope} tried: no best is known"
     else:
-        problem = "all settings tried, but none is confirmed"
+        cause = "the rest of the budget is too short to confirm one"
+        problem = (
+            f"all settings tried, but {cause if tuning.ended_by_budget else 'none is confirmed'}"
+        )
     print(
         f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {problem}; {resume}"
     )

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 HEADER_PADDING = 2  # tabulate makes each header at least so much wider
 # The columns that always stay, and those that are left out last, most important first.
-_ALWAYS_SHOWN = ("rank", "framework", "images/s")
+_ALWAYS_SHOWN = ("rank", "framework", "images/s", "launches")
 # Columns that are neither here nor below come next: those of a view, and those of groups.
 _DETAILS = (
-    *("efficiency", "of best", "ranks", "launches", "threads", "kernel", "differs", "best of"),
+    *("efficiency", "of best", "ranks", "threads", "kernel", "differs", "best of"),
     *("format", "reader", "medium", "page cache", "allocator", "memory limit", "checkpoints"),
     *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
 )

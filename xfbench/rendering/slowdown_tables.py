@@ -114,6 +114,7 @@ def notes_under_table(table: Slowdown) -> Iterator[str]:
     rows = [entry.row for line in table.lines for entry in line.entries if entry.slowdown]
     if any(row and (row.configurations or 1) > 1 for row in rows):
         yield SELECTION_NOTE
+    yield from _notes_on_certainty(table)
     missing: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for line in table.lines:
         networks_by_reason = defaultdict(list)
@@ -124,6 +125,29 @@ def notes_under_table(table: Slowdown) -> Iterator[str]:
             missing[(reason, *names)].append(line.name)
     for (reason, *names), lines in missing.items():
         yield f"{', '.join(lines)} in {', '.join(names)}: {reason}"
+
+
+def _notes_on_certainty(table: Slowdown) -> Iterator[str]:
+    """Yield which slowdowns support no claim, and how many launches were noisy."""
+    networks: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    rows: list[Row] = []
+    for line in table.lines:
+        shown = [
+            (network.name, entry.row)
+            for network, entry in zip(table.networks, line.entries, strict=True)
+            if entry.slowdown and entry.row
+        ]
+        rows += [row for _, row in shown]
+        if doubtful := tuple(name for name, row in shown if row.label != "claim"):
+            networks[doubtful].append(line.name)
+    for names, lines in networks.items():
+        yield (
+            f"No claim about order: {', '.join(lines)} in {', '.join(names)}. The launches are too "
+            "few, too different or mostly noisy (xfbench leaderboard)."
+        )
+    if noisy := sum(row.noisy for row in rows):
+        count = pluralize(sum(len(row.speeds) for row in rows), "launch")
+        yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
 
 
 def _notes_on_means(table: Slowdown) -> Iterator[str]:

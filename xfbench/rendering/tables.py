@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xfbench.analysis.checkpoints import CheckpointCosts
 from xfbench.analysis.communication import Shares
 from xfbench.analysis.costs import Costs
-from xfbench.analysis.leaderboard import Row, Table
+from xfbench.analysis.leaderboard import MIN_BUSY_SHARE, Row, Table
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
 from xfbench.base.terminal_text import remove_style
@@ -51,6 +51,10 @@ _WIDE_NOTE = (
 )
 _TWO_SESSIONS_NOTE = "indicative: two sessions do not show how much sessions differ."
 _NOISY_NOTE = "indicative: most launches of a row were noisy."
+_OTHER_RUN_NOTE = (
+    "Rows whose launches are of different runs are not compared, and share ranks. Launch the cells "
+    "that you want to compare in one run."
+)
 _LEVEL_NOTE = (
     "changed level: the steps of a launch became faster or slower for good. All of them count."
 )
@@ -747,6 +751,15 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
     if noisy:
         count = pluralize(launches, "launch")
         yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
+    if idle := [row for row in rows if _has_idle_threads(row)]:
+        cpus = min(row.cpus_busy or 0.0 for row in idle)
+        yield (
+            f"{', '.join(dict.fromkeys(row.framework for row in idle))}: only {cpus:.1f} CPUs were "
+            f"busy on {pluralize(idle[0].threads, 'thread')}, so threads waited for cores or for "
+            "each other. Try --threads 1."
+        )
+    if any(row.speeds and is_of_another_run(row, table.rows[0]) for row in table.rows):
+        yield _OTHER_RUN_NOTE
     if "notes" in names and any(row.unstable for row in rows):
         yield _LEVEL_NOTE
     if stands_alone and "of best" in names and any(row.relative_interval for row in rows):
@@ -781,6 +794,20 @@ def _list_interval_notes(table: Table, *, stands_alone: bool) -> Iterator[str]:
         yield _INTERVAL_NOTE
     if any(row.sessions >= MIN_SESSIONS for row in rows):
         yield _SESSIONS_NOTE
+
+
+def _has_idle_threads(row: Row) -> bool:
+    """Return whether threads were idle for more than half of the time, on several threads."""
+    if row.cpus_busy is None or row.request.device != "cpu" or row.threads < 2:
+        return False
+    return row.cpus_busy < MIN_BUSY_SHARE * row.threads
+
+
+def is_of_another_run(row: Row, best: Row) -> bool:
+    """Return whether two rows have no session in common, and too few to be compared without."""
+    sessions, best_sessions = ({block.session for block in each.speeds} for each in (row, best))
+    is_comparable = min(len(sessions), len(best_sessions)) >= MIN_SESSIONS
+    return not (sessions & best_sessions or is_comparable)
 
 
 def _has_few_launches(row: Row) -> bool:

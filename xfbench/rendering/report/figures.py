@@ -320,14 +320,17 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
         point = _throughput_point(row, 0)
         bars.append(Bar(_note_if_not_ranked(row, row_name(row)), point.y, point.low, point.high))
     sentences = [
-        f"{bar.name}: {tables.format_with_interval(row.images_per_second)}"
+        f"{bar.name}: {tables.format_with_interval(row.images_per_second)}, {_describe_doubt(row)}"
         for bar, row in zip(bars[:MOST_NAMED], rows, strict=False)
     ]
+    noisy = sum(row.noisy for row in rows)
+    launches = pluralize(sum(len(row.speeds) for row in rows), "launch")
+    noise = f" {noisy} of {launches} were noisy." if noisy else ""
     return Figure(
         title=title,
         description=(
             "Images per second. The ends of a line are those of the 95 % confidence interval, or "
-            f"of the range of two to four launches. {'; '.join(sentences)}."
+            f"of the range of two to four launches. {'; '.join(sentences)}.{noise}"
         ),
         y="images/s",
         headers=("configuration", "images/s", "95 % interval"),
@@ -335,6 +338,12 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
         bars=tuple(bars[:MOST_BARS]),
         note=_note_if_truncated(len(bars), MOST_BARS),
     )
+
+
+def _describe_doubt(row: Row) -> str:
+    """Return the number of launches, and the label of a row that supports no claim."""
+    count = pluralize(len(row.speeds), "launch")
+    return count if row.label == "claim" else f"{count} ({row.label})"
 
 
 def _build_scaling_figure(rows: Sequence[Row], law_of_rows: str | None) -> Figure | None:

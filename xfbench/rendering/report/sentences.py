@@ -97,7 +97,7 @@ def _rank_sentence(best: Row, table: Table) -> str:
     row_parts = [row_name_parts(row) for row in table.rows]
     common_keys = {key for key in row_parts[0] if len({texts[key] for texts in row_parts}) == 1}
     names = ", ".join(
-        (row_name(row, omitted_parts=common_keys) or row_name(row)) + _few_launches_text(row)
+        (row_name(row, omitted_parts=common_keys) or row_name(row)) + _doubt_text(row, best)
         for row in possible_firsts[:_MAX_NAMED]
     )
     more = (
@@ -113,8 +113,13 @@ def _rank_sentence(best: Row, table: Table) -> str:
     )
 
 
-def _few_launches_text(row: Row) -> str:
-    """Return for example " (only 2 launches)"; empty if the row has enough for a claim."""
+def _doubt_text(row: Row, best: Row) -> str:
+    """Return why the row may be as fast as the best one, such as " (only 2 launches)".
+
+    Return "" if neither the launches nor the runs of the row are the reason.
+    """
+    if tables.is_of_another_run(row, best):
+        return " (launched in another run)"
     launches = row.images_per_second.launches if row.images_per_second else 0
     return f" (only {_count_launches(launches)})" if launches < CLAIM_LAUNCHES else ""
 
