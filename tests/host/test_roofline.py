@@ -12,6 +12,9 @@ from xfbench.statistics import Interval, launch_throughput
 
 THREADS = 1
 
+# If other work disturbs the tries, they are made once more.
+COUNTS_OF_TRIES = (roofline._TRIES, 2 * roofline._TRIES)
+
 
 @pytest.fixture
 def sessions(monkeypatch, tmp_path):
@@ -105,7 +108,7 @@ def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     os.utime(file, (written_time_s - 4000, written_time_s - 3700))
     measured = sessions()
     assert roofline.find_or_measure_limit(request, ()).matrix_product > 1e8
-    assert len(measured) == roofline._TRIES
+    assert len(measured) in COUNTS_OF_TRIES
     assert file.stat().st_mtime >= written_time_s
 
 
@@ -119,7 +122,7 @@ def test_damaged_peak_cache_is_measured_again(content, cell, sessions, tmp_path)
     file.write_bytes(content)
     measured = sessions()
     assert roofline.find_or_measure_limit(request, ()).matrix_product > 1e8
-    assert len(measured) == roofline._TRIES
+    assert len(measured) in COUNTS_OF_TRIES
 
 
 def test_corrected_peak_stays_in_the_cache(cell, sessions):
