@@ -160,6 +160,7 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # such a command writes.
 ONLY_PARSED = (
     "xfbench compare ranks=4 ranks=1",
+    "xfbench compare allocator=jemalloc allocator=system --results allocators",
     "xfbench tune --framework torch --workload lenet --show",
     "xfbench compare after before --fail-on slower:5% --must-find 10%",
     "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "
