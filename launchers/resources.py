@@ -67,9 +67,10 @@ def wrap_in_start_and_env_commands(
     - `env` does not set the visible GPUs. The start command has the value of this process, and may
       give each rank, or each node, another one.
     """
-    of_ranks = {key: value for key, value in command.environment.items() if key != _VISIBLE_GPUS}
+    of_ranks, of_start = dict(command.environment), dict(resources.variables)
+    if _VISIBLE_GPUS in of_ranks:
+        of_start.setdefault(_VISIBLE_GPUS, of_ranks.pop(_VISIBLE_GPUS))
     variables = [f"{key}={value}" for key, value in sorted(of_ranks.items())]
     paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
     argv = (*start_words, "env", *paths, *variables, *command.argv)
-    visible = {key: command.environment[key] for key in {_VISIBLE_GPUS} & {*command.environment}}
-    return Command(argv, {**visible, **resources.variables}, command.cwd)
+    return Command(argv, of_start, command.cwd)

@@ -12,7 +12,7 @@ from xfbench import statistics
 from xfbench.datasets import sources, writing
 from xfbench.datasets.manifest import Preprocessing
 from xfbench.model.record import Measurement
-from xfbench.worker import loop
+from xfbench.worker import energy, loop
 from xfbench.worker.input import open_data_set
 from xfbench.worker.protocol import Group
 from xfbench.workloads import workloads
@@ -92,6 +92,15 @@ def test_warmup_continues_while_steps_become_faster(train_simulated, record):
     assert measurement.step_seconds == pytest.approx((1,) * 20)
     assert len(measurement.warmup_seconds) == 2 + 10
     assert not statistics.is_level_changed(record(fields={"measurement": measurement}))
+
+
+def test_energy_leaves_out_an_extended_warmup(train_simulated, clock, monkeypatch):
+    """A watt is used all the time: the joules are the seconds of the timed steps."""
+    monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (clock.now, None)})
+    measurement = parse_measurement(train_simulated([5] * 13 + [1] * 1000, steps=20, warmup=2))
+    assert len(measurement.warmup_seconds) > 2
+    assert measurement.energy_joules == pytest.approx(sum(measurement.step_seconds))
+    assert measurement.energy_seconds == pytest.approx(sum(measurement.step_seconds))
 
 
 def test_faster_steps_at_the_start_are_timed(train_simulated, record):

@@ -18,9 +18,10 @@ from typing import Any, Literal
 from xfbench import pairwise, statistics
 from xfbench.analysis import grouping, means
 from xfbench.analysis.leaderboard import (
-    MIN_BUSY_SHARE,
     Certificates,
+    describe_idle_threads,
     has_too_many_failures,
+    mean_cpus_busy,
     unranked_reason,
 )
 from xfbench.base import errors
@@ -322,17 +323,10 @@ class _Cell:
 
     @property
     def idle_threads(self) -> str:
-        """Return a text such as "torch: 0.4 CPUs busy on 2 threads"; "" if threads were busy."""
+        """Return `leaderboard.describe_idle_threads` of the launches."""
         request = self.last_record.request
-        cpus = [record.observed.cpus for record in self.records if record.observed]
-        known = [number for number in cpus if number is not None]
-        if not known or request is None or request.device != "cpu" or request.threads < 2:
-            return ""
-        mean = sum(known) / len(known)
-        if mean >= MIN_BUSY_SHARE * request.threads:
-            return ""
-        threads = pluralize(request.threads, "thread")
-        return f"{request.framework}: {mean:.1f} CPUs busy on {threads}"
+        assert request is not None
+        return describe_idle_threads(request, mean_cpus_busy(self.records))
 
     @property
     def last_record(self) -> Record:

@@ -28,7 +28,7 @@ from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS, Value
-from xfbench.pairwise import rank_cells
+from xfbench.pairwise import have_comparable_sessions, rank_cells
 from xfbench.statistics import (
     Interval,
     Launches,
@@ -45,7 +45,7 @@ Certificates = Mapping[str, Certificate | str]
 # Workload, data, device, precision, scaling, batch size, machine and solver of a table.
 Heading = tuple[str, str, str, str, Literal["", "strong", "weak"], int, str, str]
 # Busy CPUs as a share of the threads; with less, other numbers of threads may be faster.
-MIN_BUSY_SHARE = 0.5
+_MIN_BUSY_SHARE = 0.5
 TARGET_ACCURACY = 0.95
 # A row is ranked if at most this share of its launches is not ok.
 MAX_FAILED_SHARE = 0.2
@@ -205,6 +205,12 @@ class Row:
         """Whether other activity on the machine disturbed more than half of the launches."""
         return 2 * self.noisy > len(self.speeds)
 
+    def is_of_another_run(self, row: Row) -> bool:
+        """Return whether two rows have launches, but of runs that cannot be compared."""
+        return bool(self.speeds and row.speeds) and not have_comparable_sessions(
+            self.speeds, row.speeds
+        )
+
     def document(self) -> dict[str, Any]:
         """Return the row as `--json` prints it."""
         speed = self.images_per_second
@@ -300,6 +306,26 @@ def build_rows(
     ]
 
 
+def mean_cpus_busy(records: Iterable[Record]) -> float | None:
+    """Return how many CPUs a rank kept busy, as the mean over the ok launches; None if unknown."""
+    return _mean_of_known(
+        record.observed.cpus if record.observed and record.status == "ok" else None
+        for record in records
+    )
+
+
+def describe_idle_threads(request: Request, cpus_busy: float | None) -> str:
+    """Return a text such as "torch: 0.4 CPUs busy on 2 threads", or "" if threads were busy.
+
+    Only launches of one rank on several threads of a CPU count: ranks wait for each other.
+    """
+    if cpus_busy is None or request.device != "cpu" or request.ranks > 1 or request.threads < 2:
+        return ""
+    if cpus_busy >= _MIN_BUSY_SHARE * request.threads:
+        return ""
+    return f"{request.framework}: {cpus_busy:.1f} CPUs busy on {request.threads} threads"
+
+
 def build_tables_from_rows(rows: Iterable[tuple[Heading, Row]]) -> list[Table]:
     """Return the leaderboards of rows that `build_rows` returned, sorted by heading.
 
@@ -384,10 +410,7 @@ def _build_row(
         kernel=last_record.observed.kernel if last_record.observed else request.kernel,
         threads=request.threads,
         threads_observed=last_record.observed.threads if last_record.observed else None,
-        cpus_busy=_mean_of_known(
-            record.observed.cpus if record.observed and record.status == "ok" else None
-            for record in records
-        ),
+        cpus_busy=mean_cpus_busy(records),
         ranks=request.ranks,
         strategy=request.strategy,
         strategy_options=dict(request.strategy_options),

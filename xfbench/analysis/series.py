@@ -102,11 +102,11 @@ def list_distinct_titles(series: Sequence[Series]) -> list[str]:
     """Return the titles. Equal ones also have the further settings in which their series differ."""
     titles = []
     for each in series:
-        namesakes = [other for other in series if other.title == each.title]
+        namesakes = [namesake for namesake in series if namesake.title == each.title]
         differing = [
             f"{name} {text}"
             for name, text in each.further_settings.items()
-            if any(other.further_settings[name] != text for other in namesakes)
+            if any(namesake.further_settings[name] != text for namesake in namesakes)
         ]
         titles.append(" · ".join([each.title, *differing]))
     return titles

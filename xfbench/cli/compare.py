@@ -160,9 +160,8 @@ def _print_comparison(result: SideComparison, limits: Sequence[FailLimit], as_js
     if result.gaps:
         gaps = [formats.wrap_line(f"  {gap}", width) for gap in result.gaps]
         print("Not compared:", *gaps, sep="\n")
-    for note in _list_notes(result):
-        if not note.startswith("detectable:") or "detectable" in table.splitlines()[0]:
-            print(formats.FORMATS["text"].render_note(note, width))
+    for note in _list_notes(result, table.splitlines()[0]):
+        print(formats.FORMATS["text"].render_note(note, width))
 
 
 def _describe_sides(result: SideComparison) -> dict[str, str]:
@@ -172,25 +171,20 @@ def _describe_sides(result: SideComparison) -> dict[str, str]:
     return sides | ({"A and B": shared} if shared else {})
 
 
-def _list_notes(result: SideComparison) -> Iterator[str]:
-    """Yield sentences that say what a column means, and what the verdicts do not cover."""
-    from xfbench.base.wording import pluralize
+def _list_notes(result: SideComparison, header: str) -> Iterator[str]:
+    """Yield sentences about the columns in the table's `header`, and what verdicts do not cover."""
+    from xfbench.rendering import tables
 
-    if any(row.figures.smallest_visible_difference is not None for row in result.comparisons):
+    differences = [row.figures.smallest_visible_difference for row in result.comparisons]
+    if "detectable" in header and any(each is not None for each in differences):
         yield (
             "detectable: a true ratio, or its inverse, that such launches find 4 times out of 5. "
             "Four times as many launches halve its distance from 1."
         )
-    if result.noisy:
-        yield (
-            f"{result.noisy} of {pluralize(result.launches, 'launch')} were noisy: something on "
-            "the machine disturbed them. On a quiet machine, the result may be another one."
-        )
-    if result.idle_threads:
-        yield (
-            f"{'; '.join(result.idle_threads)}: threads waited for cores or for each other. Try "
-            "one thread (run --threads 1,2)."
-        )
+    if noise := tables.noise_note(result.noisy, result.launches):
+        yield f"{noise} On a quiet machine, the result may be another one."
+    if idle := tables.idle_threads_note(result.idle_threads):
+        yield idle
     if kernels := result.uncompared_kernels:
         texts = (f"{framework} ({', '.join(names)})" for framework, names in kernels.items())
         yield (
@@ -233,8 +227,9 @@ def _print_markdown_summary(result: SideComparison, limits: Sequence[FailLimit])
         if sentence := limit.describe_detectable_change(result.comparisons):
             print(f"- {sentence[0].upper()}{sentence[1:]}.")
     print()
-    print(tables.comparison_table(result.comparisons, format_name="markdown"))
-    for note in _list_notes(result):
+    table = tables.comparison_table(result.comparisons, format_name="markdown")
+    print(table)
+    for note in _list_notes(result, table.splitlines()[0]):
         print(f"\n{escape_field(note)}")
     if lines:
         items = [f"- {escape_field(line)}" for line in lines]

@@ -185,10 +185,10 @@ def _list_incomparable_columns(row_profiles: Sequence[tuple[Row, Profile]]) -> I
     }
     while any(partners.values()):
         column = max(partners, key=lambda n: len(partners[n]))
-        others = partners.pop(column)
+        unequal = partners.pop(column)
         partners = {n: [m for m in each if m != column] for n, each in partners.items()}
         yield (
-            f"{names[column]} may not be compared with {', '.join(names[n] for n in others)}: "
+            f"{names[column]} may not be compared with {', '.join(names[n] for n in unequal)}: "
             f"these factors differ by more than {100 * (UNEQUAL_PROFILERS - 1):.0f} %."
         )
 

@@ -19,7 +19,7 @@ from xfbench.analysis.slowdown import (
 from xfbench.base.wording import pluralize
 from xfbench.model.record import Status
 from xfbench.rendering import captions, formats
-from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval
+from xfbench.rendering.tables import SELECTION_NOTE, format_with_interval, noise_note
 from xfbench.statistics import Interval
 
 _REASON_WORDS = {status for status in get_args(Status) if status != "ok"}
@@ -145,9 +145,8 @@ def _notes_on_certainty(table: Slowdown) -> Iterator[str]:
             f"No claim about order: {', '.join(lines)} in {', '.join(names)}. The launches are too "
             "few, too different or mostly noisy (xfbench leaderboard)."
         )
-    if noisy := sum(row.noisy for row in rows):
-        count = pluralize(sum(len(row.speeds) for row in rows), "launch")
-        yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
+    if noise := noise_note(sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)):
+        yield noise
 
 
 def _notes_on_means(table: Slowdown) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xfbench.analysis.checkpoints import CheckpointCosts
 from xfbench.analysis.communication import Shares
 from xfbench.analysis.costs import Costs
-from xfbench.analysis.leaderboard import MIN_BUSY_SHARE, Row, Table
+from xfbench.analysis.leaderboard import Row, Table, describe_idle_threads
 from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
 from xfbench.base.terminal_text import remove_style
@@ -747,18 +747,10 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
         if stands_alone and any(row.label and _has_few_launches(row) for row in rows):
             yield _FEW_NOTE
         yield from _reasons_for_indicative_rows(rows)
-    noisy, launches = sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)
-    if noisy:
-        count = pluralize(launches, "launch")
-        yield f"{noisy} of {count} were noisy: something on the machine disturbed them."
-    if idle := [row for row in rows if _has_idle_threads(row)]:
-        cpus = min(row.cpus_busy or 0.0 for row in idle)
-        yield (
-            f"{', '.join(dict.fromkeys(row.framework for row in idle))}: only {cpus:.1f} CPUs were "
-            f"busy on {pluralize(idle[0].threads, 'thread')}, so threads waited for cores or for "
-            "each other. Try --threads 1."
-        )
-    if any(row.speeds and is_of_another_run(row, table.rows[0]) for row in table.rows):
+    noise = noise_note(sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows))
+    idle = dict.fromkeys(describe_idle_threads(row.request, row.cpus_busy) for row in rows)
+    yield from filter(None, [noise, idle_threads_note([*filter(None, idle)])])
+    if any(row.is_of_another_run(table.rows[0]) for row in table.rows):
         yield _OTHER_RUN_NOTE
     if "notes" in names and any(row.unstable for row in rows):
         yield _LEVEL_NOTE
@@ -796,18 +788,22 @@ def _list_interval_notes(table: Table, *, stands_alone: bool) -> Iterator[str]:
         yield _SESSIONS_NOTE
 
 
-def _has_idle_threads(row: Row) -> bool:
-    """Return whether threads were idle for more than half of the time, on several threads."""
-    if row.cpus_busy is None or row.request.device != "cpu" or row.threads < 2:
-        return False
-    return row.cpus_busy < MIN_BUSY_SHARE * row.threads
+def idle_threads_note(texts: Sequence[str]) -> str:
+    """Return a sentence about `leaderboard.describe_idle_threads`; "" if there are no texts."""
+    if not texts:
+        return ""
+    return (
+        f"{'; '.join(texts)}: threads waited for cores, for each other or for input. Try one "
+        "thread, in the same run (--threads 1,2)."
+    )
 
 
-def is_of_another_run(row: Row, best: Row) -> bool:
-    """Return whether two rows have no session in common, and too few to be compared without."""
-    sessions, best_sessions = ({block.session for block in each.speeds} for each in (row, best))
-    is_comparable = min(len(sessions), len(best_sessions)) >= MIN_SESSIONS
-    return not (sessions & best_sessions or is_comparable)
+def noise_note(noisy: int, launches: int) -> str:
+    """Return a sentence with the number of noisy launches, or "" if there are none."""
+    if not noisy:
+        return ""
+    count = pluralize(launches, "launch")
+    return f"{noisy} of {count} were noisy: something on the machine disturbed them."
 
 
 def _has_few_launches(row: Row) -> bool:

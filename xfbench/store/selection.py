@@ -205,8 +205,8 @@ def describe_mismatch(
     alone = next((each for each in conditions if not count([each])), None)
     shared: Sequence[Condition] = ()
     if alone is None:
-        ends = range(1, len(conditions))
-        end = next((end for end in ends if not count(conditions[: end + 1])), None)
+        lengths = range(1, len(conditions))
+        end = next((length for length in lengths if not count(conditions[: length + 1])), None)
         if end is None:
             return f"0 of {total} {noun} match {', '.join(map(str, conditions))}"
         alone, shared = conditions[end], conditions[:end]
@@ -248,8 +248,8 @@ def _list_near_first(condition: Condition, values: Sequence[object]) -> str:
     numbers = sorted(value for value in values[:_MAX_VALUES] if isinstance(value, int | float))
     texts = [value for value in values if isinstance(value, str)]
     near = [text for text in texts if any(errors.is_near(name, text) for name in names)]
-    others = sorted([text for text in texts if text not in near][: max(0, _MAX_VALUES - len(near))])
-    chosen = [str(number).lower() for number in numbers] + [*near, *others][:_MAX_VALUES]
+    frequent = [text for text in texts if text not in near][: max(0, _MAX_VALUES - len(near))]
+    chosen = [str(number).lower() for number in numbers] + [*near, *sorted(frequent)][:_MAX_VALUES]
     return ", ".join(chosen) + (" and others" if len(values) > len(chosen) else "")
 
 

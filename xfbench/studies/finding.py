@@ -207,7 +207,7 @@ def _agreement(interval: Interval, claim: Claim, family: int) -> Agreement:
 def _widening_factor(confidence: float, launches: int, family: int) -> float:
     """Return by how much Student's t makes an interval wider if `family` hold together."""
     freedom = max(1, launches - 1)
-    alone, together = (
+    single_t, joint_t = (
         float(special.stdtrit(freedom, 1 - (1 - confidence) / count / 2)) for count in (1, family)
     )
-    return together / alone
+    return joint_t / single_t

@@ -323,14 +323,12 @@ def _build_throughput_bar_figure(title: str, rows: Sequence[Row]) -> Figure:
         f"{bar.name}: {tables.format_with_interval(row.images_per_second)}, {_describe_doubt(row)}"
         for bar, row in zip(bars[:MOST_NAMED], rows, strict=False)
     ]
-    noisy = sum(row.noisy for row in rows)
-    launches = pluralize(sum(len(row.speeds) for row in rows), "launch")
-    noise = f" {noisy} of {launches} were noisy." if noisy else ""
+    noise = tables.noise_note(sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows))
     return Figure(
         title=title,
         description=(
             "Images per second. The ends of a line are those of the 95 % confidence interval, or "
-            f"of the range of two to four launches. {'; '.join(sentences)}.{noise}"
+            f"of the range of two to four launches. {'; '.join(sentences)}. {noise}".rstrip()
         ),
         y="images/s",
         headers=("configuration", "images/s", "95 % interval"),

@@ -118,7 +118,7 @@ def _doubt_text(row: Row, best: Row) -> str:
 
     Return "" if neither the launches nor the runs of the row are the reason.
     """
-    if tables.is_of_another_run(row, best):
+    if row.is_of_another_run(best):
         return " (launched in another run)"
     launches = row.images_per_second.launches if row.images_per_second else 0
     return f" (only {_count_launches(launches)})" if launches < CLAIM_LAUNCHES else ""
