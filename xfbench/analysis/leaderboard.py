@@ -23,7 +23,12 @@ from xfbench.analysis.profiles import Profile, build_profile
 from xfbench.analysis.scaling import Efficiency, compute_scaling_efficiency
 from xfbench.analysis.steps import Steps, describe_steps
 from xfbench.host.conditions import list_record_disturbances
-from xfbench.model.certificate import Certificate, coverage_error, find_certificate_id
+from xfbench.model.certificate import (
+    Certificate,
+    coverage_error,
+    find_batch_certificate_id,
+    find_certificate_id,
+)
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request
@@ -76,6 +81,8 @@ class Row:
       None if the row is not ranked.
     - `reason`: why the row is not ranked; None if it is ranked.
     - `certificate`: id of the certificate that covers the last ok launch.
+    - `batch_certificate`: id of the certificate for the timed batch of that launch. None: the
+      gradients were compared at small batches only.
     - `relative_to_best`: throughput relative to the best ranked row of the table.
 
     Launches:
@@ -173,6 +180,7 @@ class Row:
     accuracy: Interval | None
     seeds: int
     certificate: str | None
+    batch_certificate: str | None
     cell: str | None
     records: tuple[str, ...]
     source: str
@@ -452,6 +460,7 @@ def _build_row(
         accuracy=mean_interval(accuracies) if accuracies else None,
         seeds=len({record.request.seed for record in records if record.request}),
         certificate=find_certificate_id(last_record, certificates),
+        batch_certificate=find_batch_certificate_id(last_record, certificates),
         cell=cell if last_record.cell else None,
         records=tuple(record.id for record in records),
         source=last_record.source,
@@ -492,7 +501,8 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
 
     To be ranked, a record must be measured by xfbench with a synchronous strategy, and be covered
     by the certificate that it names. If it names none, any of `certificates` may cover it, such as
-    that of a later launch of the same cell.
+    that of a later launch of the same cell. A certificate for its timed batch must not speak
+    against it.
     """
     if reason := unmeasured_source(record):
         return reason
@@ -501,10 +511,15 @@ def unranked_reason(record: Record, certificates: Certificates) -> str | None:
     certificate_id = find_certificate_id(record, certificates)
     if certificate_id is None:
         return NO_CERTIFICATE
-    certificate = certificates.get(certificate_id)
-    if certificate is None:
-        return "its certificate is not in the results folder: verify again"
-    return certificate if isinstance(certificate, str) else coverage_error(certificate, record)
+    batch_certificate_id = find_batch_certificate_id(record, certificates)
+    for each in filter(None, (certificate_id, batch_certificate_id)):
+        certificate = certificates.get(each)
+        if certificate is None:
+            return "its certificate is not in the results folder: verify again"
+        error = certificate if isinstance(certificate, str) else coverage_error(certificate, record)
+        if error:
+            return error
+    return None
 
 
 def _drop_unlaunched_duplicates(rows: list[Row]) -> list[Row]:

@@ -11,7 +11,9 @@ every layer matters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 from xfbench.base import digests
@@ -56,6 +58,8 @@ class Case:
     - `largest_move`: the limit on how far the first update moves a tensor, relative to the tensor's
       norm. The oracle lowers the learning rate to keep this limit. Biases may move farther.
     - `activations`: the names of the layers whose outputs are stored, because block cases read them
+    - `timed_batch_size`: the size of a batch that repeats the case's images. Only gradients are
+      compared then: they equal those of the case. None for an ordinary case
     """
 
     name: str
@@ -70,6 +74,21 @@ class Case:
     learning_rate: float | None = None
     largest_move: float = LARGEST_MOVE
     activations: tuple[str, ...] = ()
+    timed_batch_size: int | None = None
+
+    @property
+    def rounding_growth(self) -> float:
+        """How much more rounding may do in the timed batch than in the case. 1 without one.
+
+        The rounding of a sum grows with the square root of the number of its terms (Higham and Mary
+        2019). A gradient is a sum over the images of the batch.
+        """
+        return sqrt(self.copies)
+
+    @property
+    def copies(self) -> int:
+        """How often the timed batch has each image of the case. 1 for an ordinary case."""
+        return 1 if self.timed_batch_size is None else self.timed_batch_size // self.batch_size
 
     def document(self, precision: str, draw: int = 0) -> dict[str, Any]:
         """Return the JSON document of this case for the worker.
@@ -86,7 +105,7 @@ class Case:
             workload = replace(
                 workload, solver=replace(workload.solver, base_lr=self.learning_rate)
             )
-        return {
+        document = {
             "name": self.key(precision, draw),
             "workload": workload.to_json(),
             "batch_size": self.batch_size,
@@ -102,10 +121,15 @@ class Case:
             "largest_move": self.largest_move if self.learning_rate is None else None,
             **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
+        if self.timed_batch_size is not None:
+            document |= {"copies": self.copies, "gradients_only": True}
+            document |= {"outputs": False, "activations": [], "steps": []}
+        return document
 
     def key(self, precision: str, draw: int = 0) -> str:
         """Return the name of this case for a precision and a draw of rounding."""
-        return f"{self.name}:{precision}:{draw}"
+        batch = "" if self.timed_batch_size is None else f"/batch {self.timed_batch_size}"
+        return f"{self.name}{batch}:{precision}:{draw}"
 
 
 def workload_with_case_rate_and_warmup(request: Request) -> Workload:
@@ -130,11 +154,15 @@ def case_batch_size_per_rank(workload: Workload) -> int:
     return 2 if workload.network.input_shape[1] > 64 else 4
 
 
-def own_and_scaled_whole_network_cases(workload: Workload, seed: int, ranks: int = 1) -> list[Case]:
+def own_and_scaled_whole_network_cases(
+    workload: Workload, seed: int, ranks: int = 1, images: int | None = None
+) -> list[Case]:
     """Return two cases of the whole network: with its own weights and with scaled weights.
 
-    The batch grows with the number of ranks.
+    The batch grows with the number of ranks. `images` is the number of images per rank; None:
+    `case_batch_size_per_rank`.
     """
+    images = images or case_batch_size_per_rank(workload)
     reads = tuple(
         sorted(
             {
@@ -153,7 +181,7 @@ def own_and_scaled_whole_network_cases(workload: Workload, seed: int, ranks: int
                 solver=_solver_with_case_policy(workload.solver, weights),
             ),
             weights=weights,
-            batch_size=ranks * case_batch_size_per_rank(workload),
+            batch_size=ranks * images,
             seed=seed,
             origin=_workload_digest(workload),
             is_whole_network=True,
@@ -164,14 +192,19 @@ def own_and_scaled_whole_network_cases(workload: Workload, seed: int, ranks: int
     ]
 
 
-def block_cases(workload: Workload, seed: int) -> list[Case]:
-    """Return a case for each distinct block and each set of weights.
+def block_cases(
+    workload: Workload,
+    seed: int,
+    weight_sets: Sequence[str] = WEIGHTS,
+    images: int | None = None,
+) -> list[Case]:
+    """Return a case for each distinct block and each of `weight_sets`.
 
     A block at the network's input reads the synthetic input. Other blocks read activations of the
-    oracle.
+    oracle. `images` is the number of images; None: `case_batch_size_per_rank`.
     """
     all_cases = []
-    for weights in WEIGHTS:
+    for weights in weight_sets:
         for number, block in enumerate(
             cut_into_distinct_overlapping_blocks(
                 _network_with_weights(workload, weights), workload.pixels
@@ -179,15 +212,22 @@ def block_cases(workload: Workload, seed: int) -> list[Case]:
         ):
             reads = "" if block.reads == "data" else block.reads
             all_cases.append(
-                _build_block_case(workload, f"block{number}", block.network, weights, seed, reads)
+                _build_block_case(
+                    workload, f"block{number}", block.network, weights, seed, reads, images
+                )
             )
     return all_cases
 
 
-def layer_case(workload: Workload, layer: str, weights: str, seed: int) -> Case:
-    """Return a case that tests one layer alone. `weights` is "own" or "scaled"."""
+def layer_case(
+    workload: Workload, layer: str, weights: str, seed: int, images: int | None = None
+) -> Case:
+    """Return a case that tests one layer alone. `weights` is "own" or "scaled".
+
+    `images` is the number of images; None: `case_batch_size_per_rank`.
+    """
     block = isolate_layer(_network_with_weights(workload, weights), layer)
-    return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "")
+    return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "", images)
 
 
 def _build_block_case(
@@ -197,6 +237,7 @@ def _build_block_case(
     weights: str,
     seed: int,
     input_activation: str,
+    images: int | None,
 ) -> Case:
     pixels = workload.pixels
     if network.input_shape[0] != len(pixels.mean):  # reads activations or noise
@@ -206,7 +247,7 @@ def _build_block_case(
         name=f"{name}/{weights}",
         workload=replace(workload, network=network, solver=solver, pixels=pixels),
         weights=weights,
-        batch_size=case_batch_size_per_rank(workload),
+        batch_size=images or case_batch_size_per_rank(workload),
         seed=seed,
         origin=_workload_digest(workload),
         reads=input_activation,

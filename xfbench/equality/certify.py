@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from xfbench.base import atomic_files, paths
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
+from xfbench.equality import timed_batch
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities, certificate, facts, training
 from xfbench.model.certificate import (
+    BATCH_SCHEMA,
     SAFETY,
+    SCHEMA,
     Certificate,
     CertificateError,
     CertifiedFields,
     Subject,
+    TimedBatch,
+    batch_certified_fields,
     certified_fields,
+    single_rank_subject,
 )
 from xfbench.model.record import Machine
 from xfbench.model.request import Request
@@ -45,13 +51,19 @@ def build_subject(
     )
 
 
-def find_cached_certificate(subject: Subject) -> Certificate | None:
-    """Return the cached certificate for exactly this subject. None if there is none."""
+def find_cached_certificate(
+    subject: Subject, batch: TimedBatch | None = None
+) -> Certificate | None:
+    """Return the cached certificate for exactly this subject. None if there is none.
+
+    With `batch`, return the certificate for this timed batch.
+    """
     try:
-        cached = certificate.read(_certificate_cache_path(subject))
+        cached = certificate.read(_certificate_cache_path(subject, batch))
     except CertificateError:
         return None
-    return cached if cached.subject == subject else None
+    is_match = cached.subject == subject and cached.timed_batch == batch
+    return cached if is_match else None
 
 
 def single_rank_request(request: Request) -> Request:
@@ -118,16 +130,32 @@ def store_verdict_unless_unsupported(
     if verdict.verdict == "unsupported":
         return None
     subject = build_subject(verdict.request, environment, machine_facts)
+    return _make_and_cache(verdict, subject, None, environment, seed)
+
+
+def _make_and_cache(
+    verdict: Verdict,
+    subject: Subject,
+    batch: TimedBatch | None,
+    environment: Environment,
+    seed: int,
+) -> Certificate:
+    finding = describe_difference(verdict)
+    if batch and finding:
+        finding = f"at a batch of {batch.batch_size}: {finding}"
     new_certificate = Certificate.make(
+        schema_=BATCH_SCHEMA if batch else SCHEMA,
         subject=subject,
         verdict=verdict.verdict,
-        finding=describe_difference(verdict),
+        finding=finding,
         safety_factor=SAFETY,
         seed=seed,
         checks=verdict.checks,
         framework_version=environment.version,
+        timed_batch=batch,
+        kernel_evidence=verdict.kernel_evidence,
     )
-    new_certificate.write(_certificate_cache_path(subject))
+    new_certificate.write(_certificate_cache_path(subject, batch))
     return new_certificate
 
 
@@ -153,13 +181,18 @@ def certify_requests(
     session: LaunchContext,
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
+    *,
+    with_timed_batches: bool = True,
 ) -> None:
     """Find or create the certificates of the requested cells.
 
     Cells that need the same certificate are verified once. The certificates are copied to the
     results folder. One of "different" speaks against earlier launches that name none.
 
-    - `session`: gets the ids of the certificates of "equal"
+    If `with_timed_batches` is true, each cell that is equal also gets a certificate for the batch
+    that it trains on.
+
+    - `session`: gets the ids of the certificates
     - `say_progress`: is called with each progress message
     - `say`: is called with a message for each cell that differs or whose verification fails
     """
@@ -190,6 +223,70 @@ def certify_requests(
             copy_cached_certificate(cell_certificate, session.store)
             continue
         _copy_certificate_to_session(cell_certificate, request, session)
+    if with_timed_batches:
+        equal = [each for each in requests if certified_fields(each) in session.certificates]
+        _certify_timed_batches(verifier, equal, session, say)
+
+
+def _certify_timed_batches(
+    verifier: Verifier,
+    requests: Iterable[Request],
+    session: LaunchContext,
+    say: Callable[[str], None],
+) -> None:
+    """Find or create the certificates for the batches that the cells train on.
+
+    Batch sizes that need the same interpreter, network and threads are verified in one process.
+    """
+    missing: dict[tuple[Subject, int], dict[TimedBatch, list[Request]]] = {}
+    for request in requests:
+        environment = session.environments[request.environment_key]
+        subject = single_rank_subject(build_subject(request, environment))
+        batch = TimedBatch.from_request(request)
+        if cached := find_cached_certificate(subject, batch):
+            _copy_batch_certificate_to_session(cached, request, session)
+        else:
+            batches = missing.setdefault((subject, batch.threads), {})
+            batches.setdefault(batch, []).append(request)
+    for (subject, _), requests_by_batch in missing.items():
+        first = next(iter(requests_by_batch.values()))[0]
+        environment = session.environments[first.environment_key]
+        for batch, verdict in _verify_timed_batches(
+            verifier, single_rank_request(first), environment, [*requests_by_batch], say
+        ):
+            if verdict.verdict == "unsupported":
+                say(
+                    f"{first.label()}: not verified at a batch of {batch.batch_size}: "
+                    f"{verdict.reason}"
+                )
+                continue
+            batch_certificate = _make_and_cache(verdict, subject, batch, environment, _SEED)
+            if batch_certificate.verdict != "equal":
+                say(f"{first.label()}: different, {batch_certificate.finding}")
+            for request in requests_by_batch[batch]:
+                _copy_batch_certificate_to_session(batch_certificate, request, session)
+
+
+def _verify_timed_batches(
+    verifier: Verifier,
+    request: Request,
+    environment: Environment,
+    batches: Sequence[TimedBatch],
+    say: Callable[[str], None],
+) -> Iterator[tuple[TimedBatch, Verdict]]:
+    """Yield the verdict on each batch. If a process fails, try each batch alone."""
+    sizes = [batch.batch_size for batch in batches]
+    try:
+        verdicts = timed_batch.verify_batch_sizes(verifier, request, environment, sizes, _SEED)
+    except CheckError as error:
+        if len(batches) == 1:
+            say(f"not verified at a batch of {sizes[0]}: {error}")
+            return
+        for batch in batches:
+            yield from _verify_timed_batches(verifier, request, environment, [batch], say)
+        return
+    for batch in batches:
+        yield batch, verdicts[batch.batch_size]
 
 
 def choose_verified(requests: Iterable[Request]) -> list[Request]:
@@ -209,7 +306,8 @@ def choose_verified(requests: Iterable[Request]) -> list[Request]:
 def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
     """If the cache has a certificate of "equal" for the cell, add it to the session.
 
-    The certificate is also copied to the results folder. Nothing is verified.
+    The same holds for the certificate of its timed batch, whatever that says. The certificates are
+    also copied to the results folder. Nothing is verified.
     """
     environment = session.environments.get(request.environment_key)
     if environment is None:
@@ -219,6 +317,9 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
     if cached and cached.verdict == "equal":
         session.store.create_and_check_folders()
         _copy_certificate_to_session(cached, request, session)
+        batch = TimedBatch.from_request(request)
+        if of_batch := find_cached_certificate(single_rank_subject(subject), batch):
+            _copy_batch_certificate_to_session(of_batch, request, session)
 
 
 def copy_cached_certificate(cached: Certificate, store: Store) -> None:
@@ -227,7 +328,7 @@ def copy_cached_certificate(cached: Certificate, store: Store) -> None:
     The bytes are copied, because the id is their digest. If another version of xfbench wrote the
     certificate, this version might write the same content with other bytes.
     """
-    content = _certificate_cache_path(cached.subject).read_bytes()
+    content = _certificate_cache_path(cached.subject, cached.timed_batch).read_bytes()
     atomic_files.write(store.certificate_path(cached.id), content)
 
 
@@ -239,5 +340,14 @@ def _copy_certificate_to_session(
     session.certificates[certified_fields(request)] = cached.id
 
 
-def _certificate_cache_path(subject: Subject) -> Path:
-    return paths.cache() / "certificates" / f"{subject.key}.json"
+def _copy_batch_certificate_to_session(
+    cached: Certificate, request: Request, session: LaunchContext
+) -> None:
+    """Copy a batch certificate to the results folder, and add its id to the session."""
+    copy_cached_certificate(cached, session.store)
+    session.batch_certificates[batch_certified_fields(request)] = cached.id
+
+
+def _certificate_cache_path(subject: Subject, batch: TimedBatch | None) -> Path:
+    suffix = f"-{batch.batch_size}x{batch.threads}" if batch else ""
+    return paths.cache() / "certificates" / f"{subject.key}{suffix}.json"

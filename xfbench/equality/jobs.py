@@ -40,10 +40,12 @@ class CaseResults:
 
     - `arrays`: the arrays of each case by case name, then by quantity
     - `unsupported`: the reason why the framework did not run a case, by case name
+    - `kernel_evidence`: what showed which kernels ran
     """
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
+    kernel_evidence: tuple[str, ...] = ()
 
 
 def run_cases(
@@ -110,17 +112,17 @@ def read_results(
             arrays[name][quantity] = array
         unsupported, observed = dict(reply["unsupported"]), reply["observed"]
         kernel = observed["kernel"] if observed else request.kernel
-        evidence = "; ".join(observed["kernel_evidence"]) if observed else ""
+        evidence = tuple(map(str, observed["kernel_evidence"])) if observed else ()
     except (*WRONG, *_ARRAY_ERRORS) as error:
         raise CheckError(f"{request.label()}: cannot read its results: {error}") from error
     if kernel != request.kernel:
         raise CheckError(
-            f"{request.label()}: kernel {kernel} ran, not {request.kernel}: {evidence}"
+            f"{request.label()}: kernel {kernel} ran, not {request.kernel}: {'; '.join(evidence)}"
         )
     supported_arrays = {
         name: case_arrays for name, case_arrays in arrays.items() if name not in unsupported
     }
-    return CaseResults(supported_arrays, unsupported)
+    return CaseResults(supported_arrays, unsupported, evidence)
 
 
 def _merge_rank_files(folder: Path, ranks: int) -> Arrays:

@@ -70,6 +70,17 @@ def find_first_wrong_place(
     )
 
 
+def find_first_layer_wrong_alone(workload: Workload, check_layers: CheckLayers) -> Place | None:
+    """Return the first layer that is wrong when it runs alone. None if no layer is.
+
+    This finds layers that are right in small batches and wrong in the batch that was checked.
+    """
+    names = [layer.name for layer in workload.network.layers]
+    failing = check_layers(names, "scaled")
+    cause = "right at small batches: the library uses another algorithm for this batch"
+    return next((Place(name, cause) for name in names if name in failing), None)
+
+
 def _locate_backward(
     workload: Workload, last_gradient_violation: Deviation, check_layers: CheckLayers
 ) -> Place:

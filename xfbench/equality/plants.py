@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors, paths
 from xfbench.environments import environment
+from xfbench.equality import timed_batch
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.model import adapter
@@ -33,6 +34,7 @@ class PlantedBug(BaseModel):
     - `layer`: the place where `verify` must locate the discrepancy: a layer's name, "data",
       "solver" or "ranks"
     - `ranks`: the number of ranks of the verified cell
+    - `batch_size`: the size of the timed batch whose gradients differ; None: small batches differ
     - `solver`: the solver settings that differ from the published ones
     - `file`: the adapter's file that is changed
     - `find`: the text to replace. It must occur exactly once in the file.
@@ -46,6 +48,7 @@ class PlantedBug(BaseModel):
     workload: str
     layer: str
     ranks: int = 1
+    batch_size: int | None = None
     solver: dict[str, float] = Field(default_factory=dict)
     file: str = "train.py"
     find: str
@@ -151,7 +154,13 @@ def _verify_planted_bug_cell(verifier: Verifier, planted_bug: PlantedBug, seed: 
     )
     [(cell, _)] = experiment.expand_matrices([matrix])
     framework_environment = environment.ensure_environment(adapter.load(planted_bug.framework))
-    return verifier.verify(cell.request(1), framework_environment, seed)
+    verdict = verifier.verify(cell.request(1), framework_environment, seed)
+    batch_size = planted_bug.batch_size
+    if batch_size is None or verdict.verdict != "equal":
+        return verdict
+    return timed_batch.verify_batch_sizes(
+        verifier, cell.request(1), framework_environment, [batch_size], seed
+    )[batch_size]
 
 
 @contextmanager

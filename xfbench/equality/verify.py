@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from xfbench.environments.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
+from xfbench.equality.cases import Case
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MAX_DRAWS, Expected, Oracle
 from xfbench.execution import reference
@@ -22,6 +24,7 @@ from xfbench.model import adapter, capabilities
 from xfbench.model.certificate import Check
 from xfbench.model.request import Request
 from xfbench.model.strategy import ASYNCHRONOUS
+from xfbench.workloads import Workload
 
 # Before the first update, rounding never explains an excess above this limit.
 _BEYOND_DOUBT = 1000.0
@@ -40,6 +43,7 @@ class Verdict:
     - `place`: the first wrong place; None if there is none or it is unknown
     - `checks`: a summary of the deviations by kind of check
     - `violations`: the deviations that are not within tolerance
+    - `kernel_evidence`: what showed which kernels ran
     """
 
     request: Request
@@ -49,6 +53,7 @@ class Verdict:
     place: locate.Place | None = None
     checks: tuple[Check, ...] = ()
     violations: tuple[Deviation, ...] = field(default=(), repr=False)
+    kernel_evidence: tuple[str, ...] = ()
 
     def document(self, certificate: str | None) -> dict[str, Any]:
         """Return the object that `verify --json` prints.
@@ -134,7 +139,7 @@ class Verifier:
                 comparisons += [(expected, "float64") for expected in float64_networks]
         ratios = dropout.dropout_layer_by_ratio(workload.network)
         self.say(f"{request.framework} {request.kernel}: {workload.name}, {len(comparisons)} cases")
-        results = self._run_cases(
+        results = self.run_cases(
             request,
             environment,
             [expected.case.document(precision) for expected, precision in comparisons]
@@ -143,33 +148,57 @@ class Verifier:
         )
         if results.unsupported:
             return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
+        network_verdict = self.judge_and_locate(
+            request, environment, workload, comparisons, results, activations, seed
+        )
         arrays = results.arrays
-        deviations = judge_cases(self.oracle, comparisons, arrays, activations)
-        violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
-        worst = max(deviations, key=lambda deviation: deviation.excess)
-        place, reason = None, None
-        if violations:
-            # Rounding cannot cause violations in float64, so these locate the place better.
-            certain = [deviation for deviation in violations if deviation.precision == "float64"]
-            place = locate.find_first_wrong_place(
-                workload,
-                certain or violations,
-                lambda names, w: self._failing_layers(request, environment, names, w, seed),
-            )
+        place, reason = network_verdict.place, None
         for ratio, layer in ratios.items():
             reason = dropout.describe_dropout_defect(ratio, seed, arrays[dropout.case_name(ratio)])
             if reason:
                 place = place or locate.Place(layer, reason)
                 break
-        verdict: Literal["equal", "different"] = "different" if violations or reason else "equal"
+        verdict = "different" if reason else network_verdict.verdict
+        return replace(network_verdict, verdict=verdict, reason=reason, place=place)
+
+    def judge_and_locate(
+        self,
+        request: Request,
+        environment: Environment,
+        workload: Workload,
+        comparisons: Sequence[tuple[Expected, str]],
+        results: jobs.CaseResults,
+        activations: Path | None,
+        seed: int,
+    ) -> Verdict:
+        """Return the verdict on the results of cases on one rank, with the place of a difference.
+
+        - `workload`: the workload that the cases train, or of which they train a part
+        - `comparisons`, `activations`: see `judge_cases`
+        """
+        deviations = judge_cases(self.oracle, comparisons, results.arrays, activations)
+        violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
+        place = None
+        if violations:
+            check_layers = partial(
+                self._failing_layers, request, environment, seed, violations[0].case
+            )
+            # Rounding cannot cause violations in float64, so these locate the place better.
+            certain = [deviation for deviation in violations if deviation.precision == "float64"]
+            if violations[0].case.timed_batch_size is not None:
+                place = locate.find_first_layer_wrong_alone(workload, check_layers)
+            place = place or locate.find_first_wrong_place(
+                workload, certain or violations, check_layers
+            )
         return Verdict(
             request,
-            verdict,
-            reason,
-            worst,
+            "different" if violations else "equal",
+            None,
+            max(deviations, key=lambda deviation: deviation.excess),
             place,
             _summarize_by_scope_precision_weights(deviations),
             tuple(violations),
+            results.kernel_evidence,
         )
 
     def _verify_ranks(self, request: Request, environment: Environment, seed: int) -> Verdict:
@@ -188,7 +217,7 @@ class Verifier:
         ]
         self.say(f"{request.label()}: {len(comparisons)} cases")
         documents = [expected.case.document(precision) for expected, precision in comparisons]
-        results = self._run_cases(request, environment, documents, None)
+        results = self.run_cases(request, environment, documents, None)
         if results.unsupported:
             return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
         deviations = judge_cases(self.oracle, comparisons, results.arrays)
@@ -208,13 +237,17 @@ class Verifier:
             violations,
         )
 
-    def _run_cases(
+    def run_cases(
         self,
         request: Request,
         environment: Environment,
         documents: Sequence[dict[str, Any]],
         activations: Path | None,
     ) -> jobs.CaseResults:
+        """Run cases of the request's workload in its framework. Raises CheckError without results.
+
+        `activations` is the file of activations that the cases read; None if they read none.
+        """
         framework_adapter, workload = (
             adapter.load(request.framework, request.revision),
             cases.workload_with_case_rate_and_warmup(request),
@@ -233,20 +266,27 @@ class Verifier:
         self,
         request: Request,
         environment: Environment,
+        seed: int,
+        failed_case: Case,
         names: Sequence[str],
         weights: str,
-        seed: int,
     ) -> set[str]:
         """Test each layer in `names` alone, and return the names of the wrong layers.
 
-        `weights` is the set of weights, "own" or "scaled".
+        The batch is that of `failed_case`. `weights` is the set of weights, "own" or "scaled".
         """
         workload = cases.workload_with_case_rate_and_warmup(request)
-        layer_cases = {name: cases.layer_case(workload, name, weights, seed) for name in names}
-        expected = self.oracle.compute_expected(
-            list(layer_cases.values()), precision=request.precision
-        )
-        results = self._run_cases(
+        layer_cases = {
+            name: cases.layer_case(workload, name, weights, seed, failed_case.batch_size)
+            for name in names
+        }
+        expected = [
+            replace(each, case=replace(each.case, timed_batch_size=failed_case.timed_batch_size))
+            for each in self.oracle.compute_expected(
+                list(layer_cases.values()), precision=request.precision
+            )
+        ]
+        results = self.run_cases(
             request, environment, [e.case.document(request.precision) for e in expected], None
         )
         failing = set()
@@ -284,8 +324,11 @@ def judge_cases(
             key, draws = expected.case.key(precision), cases.DRAWS
             while any(not d.is_within_tolerance for d in by_case[key]) and draws < MAX_DRAWS:
                 draws = min(2 * draws, MAX_DRAWS)
-                more = oracle.compute_expected([expected.case], activations, draws, precision)
-                by_case[key] = judge.compare(more[0], precision, arrays[key])
+                case = replace(expected.case, timed_batch_size=None)
+                more = oracle.compute_expected([case], activations, draws, precision)[0]
+                by_case[key] = judge.compare(
+                    replace(more, case=expected.case), precision, arrays[key]
+                )
     return list(itertools.chain.from_iterable(by_case.values()))
 
 

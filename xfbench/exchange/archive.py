@@ -87,8 +87,7 @@ def write_archive(
                 count += 1
                 if searches:
                     record_ids.add(record.id)
-                if certificate_id := certificate.find_certificate_id(record, certificates):
-                    certificate_ids.add(certificate_id)
+                certificate_ids.update(certificate.find_certificate_ids(record, certificates))
             for certificate_id in sorted(certificate_ids):
                 if isinstance(certificates.get(certificate_id), Certificate):
                     content = source_store.certificate_path(certificate_id).read_bytes()

@@ -101,7 +101,7 @@ class _AuditedFile:
 
     @property
     def is_certificate(self) -> bool:
-        return self._states_schema(certificate.SCHEMA)
+        return any(map(self._states_schema, (certificate.SCHEMA, certificate.BATCH_SCHEMA)))
 
     @property
     def is_search(self) -> bool:
@@ -308,7 +308,7 @@ def _figure_source_mismatch(record: Record) -> str | None:
         return "a measured record has an external figure" if record.figure else None
     if record.figure is None or record.citation is None:
         return f"the {record.source} record has no figure or no citation"
-    if record.certificate:
+    if record.certificate or record.batch_certificate:
         return f"the {record.source} record names a certificate"
     return figure_error(record.figure)
 
@@ -354,17 +354,17 @@ def _duplicate_record_or_launch_error(
 
 
 def _certificate_error(record: Record, certificates: Certificates) -> str | None:
-    """Return what is wrong with the certificate that the record names, or None."""
-    if record.certificate is None or record.status != "ok":
+    """Return what is wrong with a certificate that the record names, or None."""
+    if record.status != "ok":
         return None
-    certificate_or_error = certificates.get(record.certificate)
-    if certificate_or_error is None:
-        return f"{record.certificate} is missing"
-    return (
-        certificate_or_error
-        if isinstance(certificate_or_error, str)
-        else certificate.coverage_error(certificate_or_error, record)
-    )
+    for certificate_id in filter(None, (record.certificate, record.batch_certificate)):
+        named = certificates.get(certificate_id)
+        if named is None:
+            return f"{certificate_id} is missing"
+        error = named if isinstance(named, str) else certificate.coverage_error(named, record)
+        if error:
+            return error
+    return None
 
 
 def _first_error(error: ValueError) -> str:

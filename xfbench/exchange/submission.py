@@ -123,7 +123,11 @@ def write_submission(
 def _select_valid_certificates(
     records: Sequence[Record], certificates: Certificates
 ) -> dict[str, Certificate | str]:
-    certificate_ids = {certificate.find_certificate_id(each, certificates) for each in records}
+    certificate_ids = {
+        certificate_id
+        for record in records
+        for certificate_id in certificate.find_certificate_ids(record, certificates)
+    }
     return {
         certificate_id: proof
         for certificate_id, proof in sorted(certificates.items())

@@ -51,7 +51,11 @@ def audit_submission(folder: Path, parse_command: CommandParser | None = None) -
     ):
         detail = "it is not the leaderboard of these records"
         yield str(folder / submission.BOARD), "whole", detail
-    used = {certificate.find_certificate_id(record, certificates) for record in records}
+    used = {
+        certificate_id
+        for record in records
+        for certificate_id in certificate.find_certificate_ids(record, certificates)
+    }
     for identity in sorted(certificates):
         path = store.certificate_path(identity)
         if identity not in used and path.is_file():

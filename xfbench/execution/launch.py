@@ -15,7 +15,11 @@ from xfbench.environments.environment import Environment
 from xfbench.execution import job, record_builder
 from xfbench.host import conditions, machine, media, roofline
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
-from xfbench.model.certificate import CertifiedFields, certified_fields
+from xfbench.model.certificate import (
+    CertifiedFields,
+    batch_certified_fields,
+    certified_fields,
+)
 from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Reads, Record, Status, Storage
 from xfbench.model.request import Protocol, Request
@@ -28,6 +32,8 @@ class LaunchContext:
 
     - `environments`: the environments, by `Cell.environment_key`.
     - `certificates`: the id of the certificate that covers each combination of `certified_fields`.
+    - `batch_certificates`: the id of the certificate for the timed batch of each combination of
+      `batch_certified_fields`.
     - `unavailable`: the reason for each unavailable environment, by `Cell.environment_key`.
     - `allocators`: the memory allocators that are ready.
     - `unallocated`: the reason for each unavailable memory allocator.
@@ -43,6 +49,7 @@ class LaunchContext:
     store: Store
     environments: dict[str, Environment] = field(default_factory=dict)
     certificates: dict[CertifiedFields, str] = field(default_factory=dict)
+    batch_certificates: dict[CertifiedFields, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     allocators: set[str] = field(default_factory=set)
     unallocated: dict[str, str] = field(default_factory=dict)
@@ -146,6 +153,7 @@ def run_launch(
         _slurm_cpu_seconds_on_this_host(answer, request),
     )
     fields["certificate"] = context.certificates.get(certified_fields(request))
+    fields["batch_certificate"] = context.batch_certificates.get(batch_certified_fields(request))
     record = record_builder.build_record(
         request,
         answer,

@@ -28,6 +28,7 @@ CertifiedFields = tuple[Any, ...]
 SAFETY = 10
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
+BATCH_SCHEMA: Literal["xfbench.batch-certificate/1"] = "xfbench.batch-certificate/1"
 
 
 class CertificateError(XfbenchError):
@@ -113,14 +114,36 @@ class Check(_FrozenModel):
     excess: float | None
 
 
+class TimedBatch(_FrozenModel):
+    """The batch for which the gradients were verified.
+
+    - `batch_size`: number of images on one rank.
+    - `threads`: number of threads of the rank.
+    """
+
+    batch_size: int
+    threads: int
+
+    @classmethod
+    def from_request(cls, request: Request) -> Self:
+        """Return the batch that each rank of the request trains on."""
+        return cls(batch_size=request.batch_size_per_rank, threads=request.threads)
+
+
 class Certificate(SealedDocument):
     """The verdict on a subject. Only cells with the verdict "equal" are ranked.
 
+    A batch certificate has a `timed_batch`. It is the verdict on the gradients of this batch only,
+    on one rank, and its schema is BATCH_SCHEMA.
+
     - `finding`: how the networks differ; None: they are equal.
     - `safety_factor`: tolerance as a multiple of the measured rounding error.
+    - `kernel_evidence`: what showed which kernels computed the gradients of a timed batch.
     """
 
-    schema_: Literal["xfbench.certificate/1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["xfbench.certificate/1", "xfbench.batch-certificate/1"] = Field(
+        default=SCHEMA, alias="schema"
+    )
     subject: Subject
     verdict: Literal["equal", "different"]
     finding: str | None = None
@@ -129,6 +152,8 @@ class Certificate(SealedDocument):
     checks: tuple[Check, ...]
     framework_version: str
     xfbench_version: str = __version__
+    timed_batch: TimedBatch | None = None
+    kernel_evidence: tuple[str, ...] = ()
 
     def write(self, target: Path) -> None:
         """Write the certificate to the file `target` atomically."""
@@ -171,11 +196,19 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
     if certificate.verdict != "equal":
         finding = f": {certificate.finding}" if certificate.finding else ""
         return f"verified as different{finding}"
-    if record.certificate not in (None, certificate.id):
+    if _named_certificate(record, certificate.timed_batch) not in (None, certificate.id):
         return "the certificate is not the one that the record names"
     subject = subject_of_record(record)
-    if subject is None:
+    if subject is None or record.request is None:
         return "the record does not say what ran"
+    if certificate.timed_batch:
+        subject = single_rank_subject(subject)
+        timed_batch = TimedBatch.from_request(record.request)
+        if certificate.timed_batch != timed_batch:
+            return (
+                f"the certificate is for {_describe_batch(certificate.timed_batch)}, not "
+                f"{_describe_batch(timed_batch)}"
+            )
     for name in Subject.model_fields:
         record_value, certified_value = getattr(subject, name), getattr(certificate.subject, name)
         if record_value != certified_value:
@@ -194,21 +227,67 @@ def find_certificate_id(
     subject. One that says "different" goes first, because it speaks against the others. The result
     is None if there is none, or if the launch is not ok and therefore needs none.
     """
-    if record.certificate or not certificates:
-        return record.certificate
+    return _find_id(record, certificates, None)
+
+
+def find_batch_certificate_id(
+    record: Record, certificates: Mapping[str, Certificate | str]
+) -> str | None:
+    """Return the id of the certificate for the record's timed batch. None if there is none.
+
+    It is chosen like the one of `find_certificate_id`.
+    """
+    if record.request is None:
+        return None
+    return _find_id(record, certificates, TimedBatch.from_request(record.request))
+
+
+def find_certificate_ids(
+    record: Record, certificates: Mapping[str, Certificate | str]
+) -> list[str]:
+    """Return the ids of all certificates that belong to the record."""
+    ids = (find(record, certificates) for find in (find_certificate_id, find_batch_certificate_id))
+    return [certificate_id for certificate_id in ids if certificate_id]
+
+
+def _find_id(
+    record: Record,
+    certificates: Mapping[str, Certificate | str],
+    timed_batch: TimedBatch | None,
+) -> str | None:
+    named = _named_certificate(record, timed_batch)
+    if named or not certificates:
+        return named
     subject = subject_of_record(record)
     if record.status != "ok" or unmeasured_source(record) or subject is None:
         return None
+    if timed_batch:
+        subject = single_rank_subject(subject)
     verdicts = {
         certificate_id: certificate.verdict
         for certificate_id, certificate in certificates.items()
         if isinstance(certificate, Certificate)
-        # Most certificates differ in the first two. Comparing whole subjects is slow.
+        # Most certificates differ in the first three. Comparing whole subjects is slow.
+        and certificate.timed_batch == timed_batch
         and certificate.subject.framework == subject.framework
         and certificate.subject.workload_digest == subject.workload_digest
         and certificate.subject == subject
     }
     return min(verdicts, key=lambda each: verdicts[each] == "equal", default=None)
+
+
+def _named_certificate(record: Record, timed_batch: TimedBatch | None) -> str | None:
+    """Return the id that the record names: of its batch certificate if there is a timed batch."""
+    return record.batch_certificate if timed_batch else record.certificate
+
+
+def single_rank_subject(subject: Subject) -> Subject:
+    """Return the subject with one rank: on it, the gradients of a timed batch are verified."""
+    return subject.model_copy(update={"ranks": 1, "strategy": "none", "strategy_options": ()})
+
+
+def _describe_batch(batch: TimedBatch) -> str:
+    return f"{batch.batch_size} images and {batch.threads} threads"
 
 
 def subject_of_record(record: Record) -> Subject | None:
@@ -257,3 +336,8 @@ def certified_fields(request: Request) -> CertifiedFields:
         request.strategy_options,
         training.workload_with_solver_of_cell(request).solver,
     )
+
+
+def batch_certified_fields(request: Request) -> CertifiedFields:
+    """Return the fields of a request that decide which certificate covers its timed batch."""
+    return (*certified_fields(request), TimedBatch.from_request(request))

@@ -424,6 +424,7 @@ class Record(SealedDocument):
     workload: WorkloadFacts | None
     observed: Observed | None = None
     certificate: str | None = None
+    batch_certificate: str | None = None
     canary: Canary | None = None
     measurement: Measurement | None = None
     learning: tuple[Epoch, ...] | None = None

@@ -37,9 +37,9 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
         certificates = certificate.read_certificates(source.folder)
         for record, place, content in source.contents(_prefix_warnings(source.folder, warn)):
             try:
-                certificate_id = certificate.find_certificate_id(record, certificates)
-                if certificate_id in certificates:
-                    _copy_certificate(source, certificates.pop(certificate_id), target, warn)
+                for certificate_id in certificate.find_certificate_ids(record, certificates):
+                    if certificate_id in certificates:
+                        _copy_certificate(source, certificates.pop(certificate_id), target, warn)
                 if record.id in existing_ids:
                     known_count += 1
                     continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 
@@ -54,6 +54,12 @@ def run_cases(
     - activation/<layer>: the layer's output
     - full<n>/<parameter>: the gradient of the first batch, computed again. The case's `full` is the
       number of repetitions, and n counts them from 0.
+
+    A case may have these keys too:
+
+    - `copies`: how often the batch has each image of the case. The mean gradient stays the same.
+    - `gradients_only`: whether only the gradient of the first batch is measured. The quantity
+      `images` then says how many images the batch had.
 
     If there are several ranks, each rank trains on its shard of the batch. Each rank writes the
     losses of its shard, and no outputs.
@@ -104,7 +110,7 @@ class _Case:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
             self.initial = {k: perturb(value, random, most) for k, value in self.initial.items()}
             images = perturb(images, random, most)
-        self.arrays = images, labels
+        self.arrays = _repeat_images(images, labels, case.get("copies", 1), case["seed"])
 
     def measure(self) -> Arrays:
         """Run the case and return its results by quantity."""
@@ -142,6 +148,8 @@ class _Case:
         for time in range(self.case["full"]):
             for name, gradient in self.trainer.gradients(self.batch).items():
                 arrays[f"full{time}/{name}"] = gradient
+        if self.case.get("gradients_only"):
+            return {**arrays, "images": np.asarray(len(self.arrays[1]))}
         self.trainer.assign(self.initial)
         arrays["test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
         arrays["test_scores"] = sketch(self.trainer.test_scores(self.full_batch))
@@ -173,6 +181,17 @@ class _Case:
         self.batch = self.full_batch = self.trainer.load(images[part], labels[part])
         if len(labels) > part.stop - part.start:
             self.full_batch = self.trainer.load(images, labels)
+
+
+def _repeat_images(
+    images: np.ndarray, labels: np.ndarray, copies: int, seed: int
+) -> Tuple[np.ndarray, np.ndarray]:
+    """Return a batch that has each image `copies` times, in random order."""
+    if copies == 1:
+        return images, labels
+    count = len(labels)
+    order = np.random.RandomState(seed).permutation(copies * count) % count
+    return images[order], labels[order]
 
 
 def compute_canary_losses_before_training(
