@@ -119,9 +119,15 @@ def _special_values(request: Request) -> dict[str, object]:
         "strategy": request.strategy if several else None,
         "strategy_options": options_text or None if several else None,
         "pinning": request.affinity if several or request.affinity != "none" else None,
+        "site": _site_option(request.site),
         "launcher": request.launcher if request.launcher != "local" else None,
         "profile": None,  # it changes no measurement
     }
+
+
+def _site_option(site: str | None) -> str | None:
+    """Return what `--site` needs. A record has only the name of a site's file, not its folder."""
+    return f"./{site}" if site and site.endswith(".toml") and "/" not in site else site
 
 
 def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object]:
