@@ -166,12 +166,18 @@ def _default_texts(option: str) -> tuple[str | None, ...]:
 
 def _join_all(commands: Iterable[_Command]) -> list[_Command]:
     """Join commands as long as possible. Try several orders of the options, and keep the best."""
-    distinct = list(dict.fromkeys(commands))
-    places = [
-        place for place in range(len(_LISTS)) if len({each.lists[place] for each in distinct}) > 1
-    ]
-    orders = [places[start:] + places[:start] for start in range(len(places))] or [[]]
-    return min((_join_in_order(distinct, order) for order in orders), key=len)
+    groups: dict[object, list[_Command]] = defaultdict(list)
+    for command in dict.fromkeys(commands):
+        groups[command.fixed].append(command)
+    joined: list[_Command] = []
+    for group in groups.values():
+        places = [
+            place for place in range(len(_LISTS)) if len({each.lists[place] for each in group}) > 1
+        ]
+        orders = [places[start:] + places[:start] for start in range(len(places))] or [[]]
+        best: list[_Command] = min((_join_in_order(group, order) for order in orders), key=len)
+        joined += best
+    return joined
 
 
 def _join_in_order(commands: Sequence[_Command], order: Sequence[int]) -> list[_Command]:
@@ -181,7 +187,7 @@ def _join_in_order(commands: Sequence[_Command], order: Sequence[int]) -> list[_
         groups: dict[object, list[_Command]] = defaultdict(list)
         for command in joined:
             others = (*command.lists[:place], *command.lists[place + 1 :])
-            groups[command.fixed, others].append(command)
+            groups[others].append(command)
         joined = [each for group in groups.values() for each in _join_pairs(group)]
     return _join_pairs(joined)
 
@@ -204,9 +210,10 @@ def _find_pair(commands: Sequence[_Command]) -> tuple[_Command, _Command, _Comma
 
 
 def _join(first: _Command, second: _Command) -> _Command | None:
-    """Return one command that measures exactly what both measure; None if there is none."""
-    if first.fixed != second.fixed:
-        return None
+    """Return one command that measures exactly what both measure; None if there is none.
+
+    Both have the same `fixed` options.
+    """
     lists: list[tuple[str | None, ...]] = []
     for name, values, others in zip(_LISTS, first.lists, second.lists, strict=True):
         union = list(dict.fromkeys((*values, *others)))
