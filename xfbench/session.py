@@ -27,7 +27,7 @@ from xfbench.environments import allocators, environment
 from xfbench.equality import certify, worker_check
 from xfbench.execution import dry_run, job, job_queue
 from xfbench.execution.launch import LaunchContext, launch_obstacle, run_launch
-from xfbench.host import doctor
+from xfbench.host import doctor, sites
 from xfbench.model import adapter
 from xfbench.model.certificate import certified_fields
 from xfbench.model.plan import Plan
@@ -167,6 +167,8 @@ class Session:
 
     def _run(self, plan: Plan, done: Sequence[Record] | None) -> list[Record]:
         store = self.context.store
+        if plan.site_file:
+            sites.register_file(str(plan.site_file))
         if plan.bundle:
             bundle.write_carried_run(plan, plan.bundle, self.say)
             return []

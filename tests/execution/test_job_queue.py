@@ -9,7 +9,7 @@ from xfbench.host import sites
 from xfbench.launchers import slurm
 from xfbench.model.plan import Plan, Submission
 from xfbench.model.record import Record
-from xfbench.planning import experiment
+from xfbench.planning import experiment, plan_builder
 from xfbench.planning.scheduling import launch_order
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
@@ -73,6 +73,17 @@ def test_threads_of_a_job_cover_the_largest_launch_rounded_up(make_plan, site, t
     )
     [job] = build_jobs(combined_plan, tmp_path)
     assert (job.ranks_per_node, job.threads) == (4, 2)
+
+
+def test_a_job_finds_the_site_file_of_its_plan_by_name(site, tmp_path, monkeypatch):
+    """A job is another process, which knows of the file only what the plan says."""
+    plan = plan_builder.build_plan({"framework": ["reference"], "launches": 1, "site": site})
+    (tmp_path / "job.json").write_text(plan.model_dump_json())
+    monkeypatch.setattr(sites, "_file_by_name", {})
+    job_plan = Plan.read(tmp_path / "job.json").model_copy(update={"requests": ()})
+    session.run(job_plan, Store(tmp_path / "results"))
+    assert plan.requests[0].site == "site.toml"
+    assert sites.load_site("site.toml").cores == 8
 
 
 def test_same_plan_gives_the_same_job_name(make_plan, site, tmp_path):

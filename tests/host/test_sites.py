@@ -142,6 +142,15 @@ def test_a_site_file_is_found_from_the_folder_of_a_job(tmp_path, monkeypatch):
     [(cell, _)] = experiment.expand_matrices(
         [experiment.build_matrix(**settings, site="./mine.toml")]
     )
+    assert cell.site == "mine.toml"  # the path could name a user
     monkeypatch.chdir("/")
     assert sites.load_site(cell.site).title == "mine"
-    assert sites.make_site_absolute("generic-slurm") == "generic-slurm"
+    assert sites.register_file("generic-slurm") == "generic-slurm"
+
+
+def test_the_last_of_two_files_with_one_name_counts(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.toml").write_text(f'title = "{folder}"\n')
+        name = sites.register_file(str(tmp_path / folder / "mine.toml"))
+        assert sites.load_site(name).title == folder

@@ -193,6 +193,42 @@ def show(
 
 
 @app.command()
+def repeat(
+    where: RecordFilterOption = None,
+    framework: FrameworkFilterOption = None,
+    workload: WorkloadFilterOption = None,
+    results: ResultsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the commands that measure all cells of the records again, as few as possible.
+
+    \b
+        xfbench results repeat
+        xfbench results repeat --workload lenet --where threads=2
+    """
+    from xfbench.base import errors
+    from xfbench.rendering.report import repeat_all
+    from xfbench.store import index
+
+    conditions = parse_record_filters(where, framework, workload)
+    with index.open_index(_open_store(results), say) as record_index:
+        records = [record for _, record in record_index.select(conditions)]
+        if conditions and not records:
+            fail_without_match(record_index, conditions)
+    for line in record_index.damaged:
+        say(line)
+    commands = repeat_all.commands_that_repeat(records)
+    if as_json:
+        print(json.dumps({"commands": commands.lines, "notes": commands.notes}))
+        return
+    if not commands.lines:
+        raise errors.NoMatchError("no command repeats these records")
+    print("\n".join(commands.lines))
+    for note in commands.notes:
+        say(note)
+
+
+@app.command()
 def pack(
     everything: Annotated[
         bool,

@@ -205,6 +205,7 @@ def describe_cells_and_repeat_commands(records: Sequence[Record]) -> list[dict[s
     - `command` is the command that repeats the cell, or None if there is none.
     - `prepared` says whether the cell reads a prepared data set.
     - `python` says whether the command also needs the option --python.
+    - `slurm` says whether the command may need the options of a Slurm job.
     - `records` are the ids of the cell's records.
     """
     descriptions = []
@@ -223,6 +224,7 @@ def describe_cells_and_repeat_commands(records: Sequence[Record]) -> list[dict[s
                     "command": " ".join(repeat.repeat_command_display_parts(launches)) or None,
                     "prepared": request.data_set is not None,
                     "python": repeat.has_user_chosen_python(launches),
+                    "slurm": request.launcher == "slurm",
                     "records": sorted(record.id for record in launches),
                 }
             )
@@ -283,6 +285,7 @@ def _render_cell(cell: dict[str, Any]) -> str:
     notes = [f"{cell['machine']}; {len(cell['records'])} records."]
     notes += [_DATA_SET_NOTE] if cell["prepared"] else []
     notes += [_PYTHON_NOTE.format(cell["framework"])] if cell["python"] else []
+    notes += [repeat.SLURM_NOTE] if cell["slurm"] else []
     command = (
         f"    {cell['command']}"
         if cell["command"]

@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors, paths, toml_files
 
+# Absolute paths of site files that are not in `site_files`. See `register_file`.
+_file_by_name: dict[str, Path] = {}
+
 
 class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -150,25 +153,43 @@ def list_site_names() -> list[str]:
 def load_site(name_or_file: str | None) -> Site:
     """Load a site. Raises UsageError if there is no such site or its file is invalid.
 
-    `name_or_file`: the name of a site, or a path that ends in ".toml". None: a site with default
-    values.
+    `name_or_file`: the name of a site, or a path that ends in ".toml", or what `register_file`
+    returned for such a path. None: a site with default values.
     """
     if not name_or_file:
         return Site(title="this machine")
-    file = Path(name_or_file) if name_or_file.endswith(".toml") else site_files().get(name_or_file)
+    file = (
+        _file_by_name.get(name_or_file, Path(name_or_file))
+        if name_or_file.endswith(".toml")
+        else site_files().get(name_or_file)
+    )
     if file is None:
         raise errors.unknown_name_error("site", name_or_file, list_site_names())
     return _read_site(file, ())
 
 
-def make_site_absolute(name_or_file: str | None) -> str | None:
-    """Return the name of a site, or the absolute path of its file.
+def absolute_file(name_or_file: str | None) -> Path | None:
+    """Return the absolute path of a site that is given as a file; None if it is not.
 
     A relative path would be another file in a batch job, which runs in another folder.
     """
-    if name_or_file and name_or_file.endswith(".toml"):
-        return str(Path(name_or_file).absolute())
-    return name_or_file
+    is_file = name_or_file and name_or_file.endswith(".toml")
+    return Path(name_or_file).absolute() if name_or_file and is_file else None
+
+
+def register_file(name_or_file: str | None) -> str | None:
+    """Return the name of a site, or the name of its file without the folder.
+
+    Records contain this name, because the path of a file may name a user. From now on, this process
+    finds the file by this name.
+    """
+    file = absolute_file(name_or_file)
+    if file is None:
+        return name_or_file
+    if _file_by_name.get(file.name) != file:
+        _file_by_name[file.name] = file
+        load_site.cache_clear()
+    return file.name
 
 
 def _read_site(file: Path, children: tuple[Path, ...]) -> Site:

@@ -55,6 +55,7 @@ class Plan(BaseModel):
     - `strict`: whether to refuse to run on a noisy machine, and to discard noisy launches.
     - `time_limit`: maximum seconds per launch.
     - `data_folders`: folders of prepared data sets, by `PreparedSet.folder_lookup_key`.
+    - `site_file`: absolute path of the site's file; None: the site is found by its name.
     - `checkpoint_dir`: parent folder of checkpoints; None: the run's folder.
 
     These fields say how to do the launches. Files of a plan do not contain them.
@@ -75,6 +76,7 @@ class Plan(BaseModel):
     strict: bool
     time_limit: float
     data_folders: dict[str, Path] = Field(default_factory=dict)
+    site_file: Path | None = None
     checkpoint_dir: Path | None = None
     resume: bool = Field(default=False, exclude=True)
     submission: Submission = Field(default=Submission(), exclude=True)

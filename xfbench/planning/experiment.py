@@ -181,6 +181,7 @@ def expand_matrices(
 
 def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
     networks = workloads()
+    site_name = sites.register_file(m.site)
     _check_names(m, networks)
     _check_ranks(m)
     _check_strategy_options(m)
@@ -290,7 +291,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                     else _default_affinity(rank_layouts)
                 ),
                 launcher=m.launcher or _default_launcher(site),
-                site=sites.make_site_absolute(m.site),
+                site=site_name,
                 checkpoints=m.checkpoints,
                 profile=m.profile,
                 probe=probe,
@@ -384,6 +385,11 @@ def data_folders_by_lookup_key(matrices: Sequence[Matrix]) -> dict[str, Path]:
     return {
         data_set.describe_for_request().folder_lookup_key: data_set.folder for data_set in data_sets
     }
+
+
+def find_site_file(matrices: Iterable[Matrix]) -> Path | None:
+    """Return the absolute path of the matrices' site file; None if no site is given as a file."""
+    return next(filter(None, (sites.absolute_file(matrix.site) for matrix in matrices)), None)
 
 
 def has_guessed_threads(matrices: Iterable[Matrix]) -> bool:

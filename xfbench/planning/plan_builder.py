@@ -91,6 +91,7 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
         strict=options["strict"],
         time_limit=options["time_limit"],
         data_folders=experiment.data_folders_by_lookup_key(matrices),
+        site_file=experiment.find_site_file(matrices),
         checkpoint_dir=checkpoint_dir and checkpoint_dir.absolute(),
         resume=options["resume"],
         submission=Submission.from_settings(options),

@@ -140,6 +140,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         strict=choices.strict,
         time_limit=choices.time_limit,
         data_folders=experiment.data_folders_by_lookup_key(chosen),
+        site_file=experiment.find_site_file(chosen),
         resume=choices.resume,
         submission=choices.submission,
         has_guessed_threads=experiment.has_guessed_threads(chosen),

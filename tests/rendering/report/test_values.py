@@ -223,6 +223,10 @@ def test_repeat_command_includes_non_default_settings(measured):
         [vary_record(measured[0], request={"site": "/shared/mine.toml"})]
     )
     assert "--site /shared/mine.toml" in words
+    words = repeat.repeat_command_display_parts(
+        [vary_record(measured[0], request={"site": "mine.toml"})]
+    )
+    assert "--site ./mine.toml" in words
     weak = {"ranks": 2, "scaling": "weak", "strategy": "mpi", "strategy_options": (("a", 1),)}
     words = repeat.repeat_command_display_parts(
         [

@@ -72,7 +72,7 @@ class Entry:
 
     - `fields`: the texts of the row, one for each column of the board.
     - `command`: the parts of the command that repeats the row; empty if there is no such command.
-    - `named_python`: whether the user chose the interpreter, so that `command` needs `--python`.
+    - `missing_options`: sentences about options that `command` needs and records do not have.
     - `launches`: all launches of the row; empty if `summed` replaces them.
     - `summed`: a summary of the launches in a report with many rows, as pairs of name and text.
     - `facts`: further facts, as pairs of name and text.
@@ -87,7 +87,7 @@ class Entry:
     row: Row
     fields: tuple[SortableField, ...]
     command: tuple[str, ...]
-    named_python: bool
+    missing_options: tuple[str, ...]
     launches: tuple[Launch, ...]
     summed: tuple[tuple[str, str], ...]
     facts: tuple[tuple[str, str], ...]
@@ -373,7 +373,7 @@ def _build_entry(
         row=row,
         fields=tuple(_build_sortable_field(name, of(row), row) for name, of in columns),
         command=repeat.repeat_command_display_parts(records),
-        named_python=repeat.has_user_chosen_python(records),
+        missing_options=tuple(repeat.describe_missing_options(records)),
         launches=tuple(map(_describe_launch, records)) if is_detailed else (),
         summed=() if is_detailed else _summarize_ids_noise_and_exclusions(records),
         facts=tuple(_row_facts(row, records[-1])),

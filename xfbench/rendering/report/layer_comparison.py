@@ -92,11 +92,11 @@ class Line:
 
 @dataclass(frozen=True)
 class ProfileCommand:
-    """The command that profiles a row, as parts. `named_python`: see `content.Entry`."""
+    """The command that profiles a row, as parts. `missing_options`: see `content.Entry`."""
 
     name: str
     parts: tuple[str, ...]
-    named_python: bool
+    missing_options: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -412,7 +412,7 @@ def _explain_how_to_profile(networks: Sequence[Network]) -> Comparison:
     ]
     refused = [entry for entry in unprofiled if (entry.profiler or "").startswith("none")]
     commands = [
-        ProfileCommand(entry.name, parts, entry.named_python)
+        ProfileCommand(entry.name, parts, entry.missing_options)
         for entry in unprofiled
         if entry not in refused and (parts := profile_command_display_parts(entry.command))
     ]

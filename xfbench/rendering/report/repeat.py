@@ -6,7 +6,7 @@ The command sets every option whose default may differ on another machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from xfbench.model import settings
 from xfbench.model.record import Record
@@ -17,6 +17,10 @@ from xfbench.model.strategy import format_options
 # These follow from the records of a row.
 _REPETITION = ("launches", "until_precision", "until_ranked", "seed")
 _REPETITION_OPTIONS = ("--launches", "--until-precision", "--until-ranked")
+SLURM_NOTE = (
+    "Records keep no partition, account and time limit: add --partition, --account and --job-time "
+    "if they differ from those of the site file."
+)
 # A name or value that needs no quotes in any shell.
 _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9/.][A-Za-z0-9_.,:=+@%/-]{0,199}")
 
@@ -37,19 +41,39 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     assert last_record.request is not None
     if last_record.request.probe:
         return ()
-    seeds = sorted({record.request.seed for record in records if record.request})
-    options = setting_options(last_record.request)
-    options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
-    options |= _launches_or_precision_option(records)
-    given_options = {name: value for name, value in options.items() if value is not None}
-    if not all(
-        value is True or _NEEDS_NO_QUOTES.fullmatch(str(value)) for value in given_options.values()
-    ):
+    options = given_options(records)
+    values = [str(value) for value in options.values() if value is not True]
+    if not all(map(_NEEDS_NO_QUOTES.fullmatch, values)):
         return ()
     return (
         "xfbench run",
-        *(name if value is True else f"{name} {value}" for name, value in given_options.items()),
+        *(name if value is True else f"{name} {value}" for name, value in options.items()),
     )
+
+
+def given_options(records: Sequence[Record]) -> dict[str, object]:
+    """Return the options of the command that repeats a row, with their values.
+
+    A value is True for a switch. The last of the records must have a request.
+    """
+    request = records[-1].request
+    assert request is not None
+    seeds = sorted({record.request.seed for record in records if record.request})
+    options = setting_options(request)
+    options["--seed"] = ",".join(map(str, seeds)) if seeds != [0] else None
+    options |= _launches_or_precision_option(records)
+    if request.site:  # another launcher or pinning may be the site's default
+        options |= {"--launcher": request.launcher, "--pinning": request.affinity}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def describe_missing_options(records: Iterable[Record]) -> Iterator[str]:
+    """Yield a sentence for each kind of option that a command may need and records do not have."""
+    records = list(records)
+    if has_user_chosen_python(records):
+        yield "The run used an interpreter that the user chose: add --python FRAMEWORK=PATH."
+    if any(record.request and record.request.launcher == "slurm" for record in records):
+        yield SLURM_NOTE
 
 
 def profile_command_display_parts(repeat_command: Sequence[str]) -> tuple[str, ...]:
@@ -119,9 +143,15 @@ def _special_values(request: Request) -> dict[str, object]:
         "strategy": request.strategy if several else None,
         "strategy_options": options_text or None if several else None,
         "pinning": request.affinity if several or request.affinity != "none" else None,
+        "site": _site_option(request.site),
         "launcher": request.launcher if request.launcher != "local" else None,
         "profile": None,  # it changes no measurement
     }
+
+
+def _site_option(site: str | None) -> str | None:
+    """Return what `--site` needs. A record has only the name of a site's file, not its folder."""
+    return f"./{site}" if site and site.endswith(".toml") and "/" not in site else site
 
 
 def _launches_or_precision_option(records: Sequence[Record]) -> dict[str, object]:
