@@ -102,11 +102,11 @@ def _add_differing_settings(
     """
     labels = []
     for name, table in zip(names, settings, strict=True):
-        same = [other for each, other in zip(names, settings, strict=True) if each == name]
+        namesakes = [values for each, values in zip(names, settings, strict=True) if each == name]
         details = [
             f"{prefix} {table[key] or ''}"
             for key, prefix in _LABEL_SETTINGS.items()
-            if len({other.get(key) for other in same}) > 1
+            if len({values.get(key) for values in namesakes}) > 1
         ]
         labels.append(make_latex_label("tab", " ".join([*name, *details])))
     return labels
