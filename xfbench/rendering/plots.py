@@ -117,8 +117,9 @@ def write_figures(
             files.append(file)
     if captions:
         _write_captions(folder / "captions.txt", captions)
-        if suffix := next((each for each in _LATEX_FORMATS if each in formats), None):
-            _write_latex_figures(folder / "captions.tex", captions, suffix)
+        latex_format = next((each for each in _LATEX_FORMATS if each in formats), None)
+        if latex_format:
+            _write_latex_figures(folder / "captions.tex", captions, latex_format)
     return files
 
 

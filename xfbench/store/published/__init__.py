@@ -80,7 +80,7 @@ class Source(DocumentPart):
             place: self.venue,
             "year": str(self.year),
         }
-        return bibtex.format_entry(kind, self.key, fields | self.bibliography)
+        return bibtex.format_entry(kind, self.key, {**fields, **self.bibliography})
 
 
 @dataclass(frozen=True)
