@@ -572,6 +572,33 @@ def test_cells_of_different_sessions_have_no_verdict(record, tmp_path):
     assert pair.figures.is_over_sessions and not pair.figures.paired
 
 
+def test_launches_without_a_partner_are_explained(record, tmp_path, run_inline):
+    """A run was interrupted after the third launch of the first cell, and resumed."""
+    store = Store(tmp_path / "results")
+    store.create_and_check_folders()
+    about = {"software": SOFTWARE, "machine": describe_machine()}
+
+    def add_launch(threads, session, launch):
+        draft = record((0.1 * 1.01**launch / threads,), launch, threads=threads, fields=about)
+        store.add(vary_record(draft, request={"session": session}, **about))
+
+    for threads, last_of_first in ((1, 3), (2, 2)):
+        for launch in range(1, 6):
+            add_launch(threads, "first" if launch <= last_of_first else "second", launch)
+    shown = run_inline("compare", "threads=1", "threads=2").stdout
+    note = (
+        "2 launches without a partner are not counted: the other cell has no such launch in the "
+        "same session, because one failed or the run was interrupted."
+    )
+    assert "4 pairs" in shown and note in " ".join(shown.split())
+    [row] = compare(*(Side.parse(f"threads={n}", store.folder) for n in (1, 2)))
+    assert row.document()["unpaired_launches"] == 2
+    add_launch(2, "first", 3)
+    add_launch(1, "second", 3)
+    shown = run_inline("compare", "threads=1", "threads=2").stdout
+    assert "6 pairs" in shown and "without a partner" not in shown
+
+
 def test_steady_drift_cancels_in_a_self_comparison(record, tmp_path):
     store = Store(tmp_path)
     store.create_and_check_folders()

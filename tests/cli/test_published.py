@@ -1,13 +1,19 @@
 """Tests of published figures on the command line."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 
+import xfbench
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.record import Record
 from xfbench.store import published
 from xfbench.store.results_folder import Store
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -85,12 +91,38 @@ def test_published_figures_need_no_results_folder(run_inline):
 def test_sources_are_printed_as_bibtex(run_inline):
     outcome = run_inline("results", "list", "--published", "--bibtex")
     entries = outcome.stdout.split("\n\n")
-    assert len(entries) == len(published.sources()) and outcome.returncode == 0
+    assert len(entries) == len(published.sources()) + 1 and outcome.returncode == 0
     assert all(entry.count("{") == entry.count("}") for entry in entries)
     assert any(
         entry.startswith("@techreport{Z17,") and "Zhao Zhang and Weijia Xu" in entry
         for entry in entries
     )
+
+
+def test_bibtex_has_what_the_sources_state_of_themselves(run_inline):
+    shown = run_inline("results", "list", "--published", "--bibtex").stdout
+    entries = {re.match(r"@\w+\{(\w+),", entry)[1]: entry for entry in shown.split("\n\n")}
+    assert "  pages = {941--950},\n" in entries["Y19"] and "8778212}," in entries["Y19"]
+    assert "8890993}," in entries["H19"] and "pages" not in entries["H19"]
+    assert "  isbn = {9781538631614},\n" in entries["A17"]
+    assert "  type = {Presentation},\n" in entries["Z17"]
+    assert not re.search("doi", shown, re.IGNORECASE)  # no source states one
+
+
+def test_bibtex_without_published_values_cites_xfbench_as_the_repository_does(run_inline):
+    cff = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    shown = run_inline("results", "list", "--bibtex").stdout
+    assert shown.splitlines() == [
+        "@software{xfbench,",
+        f"  author = {{{{{' and '.join(author['name'] for author in cff['authors'])}}}}},",
+        f"  title = {{{{{cff['title']}}}}},",
+        f"  version = {{{cff['version']}}},",
+        "}",
+    ]
+    assert cff["version"] == xfbench.__version__
+    assert shown in run_inline("results", "list", "--published", "--bibtex").stdout
+    refused = run_inline("results", "list", "--bibtex", "--framework", "torch")
+    assert refused.returncode == 2 and "--bibtex with a filter needs --published" in refused.stderr
 
 
 def test_bibtex_has_only_the_sources_of_the_selected_figures(run_inline):

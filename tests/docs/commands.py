@@ -93,9 +93,9 @@ STATUS = {
     "xfbench compare after before --fail-on slower:5% --must-find 10%": {0, 1},
     "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "
     "--markdown": {0, 1},
-    # The reader's records may give several tables, which --caption refuses.
+    # The reader's records may give several tables, which --label refuses.
     "xfbench leaderboard --workload lenet --where device=cpu --format latex "
-    "--caption 'Training throughput of LeNet on our machine.'": {0, 2},
+    "--label tab:lenet --caption 'Training throughput of LeNet on our machine.'": {0, 2},
 }
 
 # Commands that another test runs.

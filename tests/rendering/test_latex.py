@@ -1,5 +1,6 @@
 """Tables for papers: pdflatex compiles them, they fit an article, and captions explain them."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -138,6 +139,56 @@ def test_a_caption_needs_one_table_in_latex(print_latex, run_inline):
     assert refused.returncode == 2 and "--caption needs one table (got 2)" in refused.stderr
     refused = run_inline("leaderboard", "--caption", "x")
     assert refused.returncode == 2 and "--caption needs --format latex" in refused.stderr
+
+
+def read_labels(latex):
+    return re.findall(r"^\\label\{(.*)\}$", latex, re.MULTILINE)
+
+
+def test_labels_are_short_and_name_neither_machine_nor_versions(print_latex):
+    assert read_labels(print_latex("columns").stdout) == [
+        *("tab:xfbench-convnet-cpu", "tab:xfbench-lenet-cpu")
+    ]
+    by_framework = print_latex("columns", "--view", "steps", "--by", "framework").stdout
+    assert read_labels(by_framework)[1] == "tab:xfbench-lenet-steps-cpu-by-framework"
+    slowdowns = read_labels(print_latex("columns", "--view", "slowdown").stdout)
+    assert (slowdowns[0], slowdowns[-1]) == (
+        *("tab:xfbench-slowdown-cpu", "tab:xfbench-slowdown-cpu-settings"),
+    )
+    layers = read_labels(print_latex("profiles", "--view", "layers").stdout)
+    assert layers[:2] == [
+        *("tab:xfbench-convnet-layers-cpu", "tab:xfbench-convnet-layers-cpu-part-2")
+    ]
+
+
+@pytest.mark.parametrize("options", ["--published", "--view slowdown"])
+def test_all_labels_of_one_output_are_different(print_latex, run_inline, options):
+    for archive in ("columns", "profiles", "strong-scaling"):
+        imported = run_inline("results", "import", str(ROOT / ARCHIVES[archive]))
+        assert imported.returncode == 0, imported.stderr
+    labels = read_labels(print_latex("records", *options.split()).stdout)
+    assert len(set(labels)) == len(labels) > 10
+    if options == "--published":
+        assert "tab:xfbench-lenet-cpu-synthetic-batch-64" in labels
+        assert "tab:xfbench-convnet-cpu-synthetic-batch-100-2" in labels  # another machine
+        assert "tab:xfbench-lenet-published" in labels
+
+
+@pytest.mark.parametrize("view", ["throughput", "slowdown", "layers"])
+def test_a_label_of_the_user_replaces_the_name(print_latex, view):
+    archive, workload = ("profiles", "convnet") if view == "layers" else ("columns", "lenet")
+    options = ("--workload", workload, "--view", view, "--label", "tab:speed_1")
+    assert read_labels(print_latex(archive, *options).stdout)[0] == "tab:speed_1"
+
+
+def test_a_label_needs_one_table_in_latex_and_plain_characters(print_latex, run_inline):
+    refused = print_latex("columns", "--label", "x")
+    assert refused.returncode == 2 and "--label needs one table (got 2)" in refused.stderr
+    refused = run_inline("leaderboard", "--label", "x")
+    assert refused.returncode == 2 and "--label needs --format latex" in refused.stderr
+    for label in ("a$b", "a b", "", "x}", "-x", "é"):
+        refused = run_inline("leaderboard", "--format", "latex", "--label", label)
+        assert refused.returncode == 2 and "letters, digits and the characters" in refused.stderr
 
 
 def test_published_values_have_one_preamble_and_their_sources_in_the_float(print_latex):

@@ -103,6 +103,33 @@ def test_no_two_figures_have_one_file(tmp_path):
     assert captions[1] == "speed-2: a heading. in words a note"
 
 
+def test_a_paper_can_paste_the_figures_with_escaped_captions(tmp_path):
+    lines = (Line("torch", (Point(1, 1.0),)),)
+    figure = Figure("", "50 % of a_b", "", (), (), "threads", lines, at=(1,), note="a note")
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    for name, formats in (("Old", ["pdf"]), ("Speed", ["svg", "png"]), ("Speed", ["svg", "pdf"])):
+        plots.write_figures([(name, "a & b", figure)], folder, formats)
+    preamble, old, speed = (folder / "captions.tex").read_text().split("\n\n")
+    assert "graphicx" in preamble and "{figures/old.pdf}" in old
+    assert speed.splitlines() == [
+        r"\begin{figure}",
+        r"\centering",
+        r"\includegraphics{figures/speed.pdf}",
+        r"\caption{a \& b. 50 \% of a\_b a note}",
+        r"\label{fig:xfbench-speed}",
+        r"\end{figure}",
+    ]
+    plots._write_latex_figures(folder / "captions.tex", {"speed": "x"}, "pgf")  # without LaTeX
+    text = (folder / "captions.tex").read_text()
+    assert r"\input{figures/speed.pgf}" in text and r"{figures/old.pdf}" in text
+
+
+def test_figures_without_a_format_of_latex_have_captions_in_text_only(boards, tmp_path):
+    plots.write_figures(name_figures(boards), tmp_path, ["svg"])
+    assert (tmp_path / "captions.txt").is_file() and not (tmp_path / "captions.tex").exists()
+
+
 def test_figures_without_an_output_file_leave_an_earlier_report(run_inline, record, tmp_path):
     store = Store(tmp_path / "results")
     store.create_and_check_folders()
@@ -184,16 +211,19 @@ def xelatex():
 
 
 @pytest.mark.deep
-def test_xelatex_compiles_a_paper_with_every_figure(xelatex, record, tmp_path):
+@pytest.mark.parametrize("suffix", ["pdf", "pgf"])
+def test_xelatex_compiles_a_paper_with_every_figure(xelatex, record, tmp_path, suffix):
     """Also with names that have characters of LaTeX's own."""
     boards = build_boards(record, ("onednn", "a$b", r"a_b%c$d&e#f~g^h\i{j}"))
     assert plots.choose_formats(None) == ["pdf", "svg", "png", "pgf"]
-    files = plots.write_figures(name_figures(boards), tmp_path, ["pgf"])
+    (tmp_path / "figures").mkdir()
+    files = plots.write_figures(name_figures(boards), tmp_path / "figures", [suffix])
     assert len(files) > 1
+    figures = (tmp_path / "figures/captions.tex").read_text()
     lines = [
-        r"\documentclass{article}",
+        *(r"\documentclass{article}", r"\usepackage{graphicx}"),
         *(r"\usepackage{fontspec}", r"\usepackage{pgf}", r"\begin{document}"),
-        *(rf"\input{{{file.name}}}\clearpage" for file in files),
+        figures.replace(r"\end{figure}", "\\end{figure}\n\\clearpage"),
         r"\end{document}",
     ]
     (tmp_path / "paper.tex").write_text("\n".join(lines))

@@ -289,7 +289,9 @@ def test_file_order_does_not_change_tables(many_records, tmp_path):
 def test_latex_table_has_a_caption_a_label_and_aligned_numbers(many_records):
     records, certificates = many_records
     text = tables.FORMATS["latex"](all_tables(records, certificates), "throughput")
-    assert re.search(r"\\caption\{Training .* of lenet .*\}\n\\label\{tab:lenet-[a-z0-9-]+\}", text)
+    assert re.search(
+        r"\\caption\{Training .* of lenet .*\}\n\\label\{tab:xfbench-lenet-[a-z0-9-]+\}", text
+    )
     [alignment, *_] = re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)
     headers = text[text.index("\\toprule") :].splitlines()[1].split(" & ")
     assert alignment[headers.index("images/s")] == "r"

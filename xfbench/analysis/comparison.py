@@ -215,6 +215,8 @@ class CellComparison:
       same network; None if there is a verdict.
     - `launches`, `noisy`: number of the launches of both cells, and of those that other activity
       on the machine disturbed.
+    - `unpaired`: number of launches that do not count because they have no partner. 0 if launches
+      are not compared in pairs.
     """
 
     a: str
@@ -224,6 +226,7 @@ class CellComparison:
     reason: str | None = None
     launches: int = 0
     noisy: int = 0
+    unpaired: int = 0
 
     @property
     def is_mostly_noisy(self) -> bool:
@@ -249,6 +252,7 @@ class CellComparison:
             "over_sessions": figures.is_over_sessions,
             "reason": self.reason,
             "noisy_launches": self.noisy,
+            "unpaired_launches": self.unpaired,
         }
 
 
@@ -413,6 +417,7 @@ def compare(a: Side, b: Side) -> SideComparison:
             _build_comparison(names, figure, reason),
             launches=sum(len(cell.records) for cell in pair),
             noisy=sum(cell.noisy for cell in pair),
+            unpaired=_count_unpaired(figure, *(cell.launches for cell in pair)),
         )
         for pair, names, figure, reason in zip(
             pairs, _name_pairs(pairs, a, b), figures, reasons, strict=True
@@ -437,6 +442,12 @@ def compare(a: Side, b: Side) -> SideComparison:
         common_settings=_describe_common_settings(pairs),
         idle_threads=sorted({cell.idle_threads for pair in pairs for cell in pair} - {""}),
     )
+
+
+def _count_unpaired(figures: Comparison, a: Launches, b: Launches) -> int:
+    """Return how many launches are left out because the other side has none of the same block."""
+    is_of_pairs = figures.paired and not figures.is_over_sessions
+    return len(a.keys() ^ b.keys()) if is_of_pairs else 0
 
 
 def _count_noisy(records: Iterable[Record]) -> int:

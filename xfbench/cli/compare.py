@@ -10,6 +10,7 @@ import typer
 
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import say, terminal_width
+from xfbench.base.wording import pluralize
 from xfbench.cli.options import (
     FrameworkFilterOption,
     JsonOption,
@@ -180,6 +181,12 @@ def _list_notes(result: SideComparison, header: str) -> Iterator[str]:
         yield (
             "detectable: a true ratio, or its inverse, that such launches find 4 times out of 5. "
             "Four times as many launches halve its distance from 1."
+        )
+    if unpaired := sum(row.unpaired for row in result.comparisons):
+        verb = "is" if unpaired == 1 else "are"
+        yield (
+            f"{pluralize(unpaired, 'launch')} without a partner {verb} not counted: the other cell "
+            "has no such launch in the same session, because one failed or the run was interrupted."
         )
     if noise := tables.noise_note(result.noisy, result.launches):
         yield f"{noise} On a quiet machine, the result may be another one."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,6 +88,14 @@ _CaptionOption = Annotated[
         "was measured, on what, and what the brackets are). The records must give one table.",
     ),
 ]
+_LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Label of the table with --format latex, such as tab:lenet (default: "
+        "tab:xfbench-WORKLOAD-DEVICE, with the view). The records must give one table.",
+    ),
+]
 _PublishedOption = Annotated[
     bool,
     typer.Option(
@@ -107,6 +116,7 @@ def leaderboard(
     fields: _FieldsOption = None,
     wide: _WideOption = False,
     caption: _CaptionOption = None,
+    label: _LabelOption = None,
     framework: FrameworkFilterOption = None,
     where: RecordFilterOption = None,
     results: ResultsOption = None,
@@ -133,7 +143,7 @@ def leaderboard(
     _check_choices(format, view, published, reference, workload_names or ())
     group_fields = best.parse_group_fields(by)
     output_format = "json" if as_json else format
-    layout = _choose_layout(output_format, view, field_names, group_fields, wide, caption)
+    layout = _choose_layout(output_format, view, field_names, group_fields, wide, caption, label)
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY
     ]
@@ -145,7 +155,7 @@ def leaderboard(
         _print_slowdowns(output_format, ranked_tables, group_fields, reference, layout)
         return
     ranked_tables = best.keep_best_row_per_group(ranked_tables, group_fields)
-    _check_caption(layout, len(ranked_tables))
+    _require_one_table(layout, len(ranked_tables))
     if published:
         _print_with_published(
             output_format, ranked_tables, view, layout, stored_figures, workload_names
@@ -161,17 +171,19 @@ def _print_tables(
 
     if view == _LAYERS:
         render = profile_tables.FORMATS[output_format]
-        print(render(ranked_tables, layout.max_width, layout.caption))
+        print(render(ranked_tables, layout.max_width, layout.caption, layout.label))
     else:
         print(tables.FORMATS[output_format](ranked_tables, view, layout))
 
 
-def _check_caption(layout: Layout, table_count: int) -> None:
-    """Raise UsageError if there is a caption, and not one table."""
-    if layout.caption is not None and table_count != 1:
-        raise UsageError(
-            f"--caption needs one table (got {table_count}): choose it with --workload and --where"
-        )
+def _require_one_table(layout: Layout, table_count: int) -> None:
+    """Raise UsageError if there is a caption or a label, and not one table."""
+    for option, text in (("--caption", layout.caption), ("--label", layout.label)):
+        if text is not None and table_count != 1:
+            raise UsageError(
+                f"{option} needs one table (got {table_count}): choose it with --workload and "
+                "--where"
+            )
 
 
 def _choose_layout(
@@ -181,8 +193,9 @@ def _choose_layout(
     group_fields: Sequence[str],
     wide: bool,
     caption: str | None,
+    label: str | None,
 ) -> Layout:
-    """Return the columns to show. Raises UsageError if a column is unknown.
+    """Return the layout of the tables. Raises UsageError if a column or the label is invalid.
 
     Tables in text fit the terminal, tables in Markdown 100 characters, and tables in LaTeX the
     lines of an article.
@@ -190,15 +203,19 @@ def _choose_layout(
     from xfbench.base import errors
     from xfbench.rendering import formats, tables
 
-    if caption is not None and format != "latex":
-        raise UsageError("--caption needs --format latex")
+    for option, text in (("--caption", caption), ("--label", label)):
+        if text is not None and format != "latex":
+            raise UsageError(f"{option} needs --format latex")
+    if label is not None:
+        formats.check_latex_label(label)
+    layout = tables.Layout(caption=caption, label=label)
     if not columns:
         widths = {
             "text": terminal_width(),
             "markdown": formats.MARKDOWN_WIDTH,
             "latex": formats.LATEX_WIDTH,
         }
-        return tables.Layout(max_width=None if wide else widths.get(format), caption=caption)
+        return replace(layout, max_width=None if wide else widths.get(format))
     if view in (_SLOWDOWN, _LAYERS) or format in ("csv", "json"):
         raise UsageError(
             "--fields chooses columns of text, markdown, latex and html, and of the views "
@@ -208,7 +225,7 @@ def _choose_layout(
     for name in columns:
         if name not in known_columns:
             raise errors.unknown_name_error("column", name, known_columns)
-    return tables.Layout(columns=tuple(columns), caption=caption)
+    return replace(layout, columns=tuple(columns))
 
 
 def _read_tables(
@@ -274,8 +291,9 @@ def _print_slowdowns(
     from xfbench.rendering import slowdown_tables
 
     slowdowns = slowdown.build_slowdown_tables(ranked_tables, group_fields, reference)
-    _check_caption(layout, len(slowdowns))
-    print(slowdown_tables.FORMATS[output_format](slowdowns, layout.max_width, layout.caption))
+    _require_one_table(layout, len(slowdowns))
+    render = slowdown_tables.FORMATS[output_format]
+    print(render(slowdowns, layout.max_width, layout.caption, layout.label))
 
 
 def _print_with_published(

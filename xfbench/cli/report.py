@@ -96,7 +96,7 @@ def report(
     if figures:
         boards = content.build_report(records, certificates, literature.records()).boards
         files = plots.write_figures(_name_figures(boards), figures, figure_formats)
-        print(f"{figures}: {pluralize(len(files), 'file')}{', and captions.txt' if files else ''}")
+        print(f"{figures}: {pluralize(len(files), 'file')}{', and captions' if files else ''}")
     if open_it and output is not None:
         webbrowser.open(output.absolute().as_uri())
 

@@ -61,7 +61,12 @@ def list_(
         ),
     ] = False,
     bibtex: Annotated[
-        bool, typer.Option("--bibtex", help="Print the sources of --published as BibTeX.")
+        bool,
+        typer.Option(
+            "--bibtex",
+            help="Print how to cite xfbench as BibTeX. With --published, also the sources of the "
+            "published values; with a filter, only those.",
+        ),
     ] = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
@@ -74,8 +79,10 @@ def list_(
         xfbench results list --where status!=ok --limit 0 --json
         xfbench results list --published --where figure.about.study=storage
         xfbench results list --published --where citation.key=Z17
+        xfbench results list --bibtex
         xfbench results list --published --bibtex
     """
+    from xfbench.base import bibtex as entries
     from xfbench.base import errors
     from xfbench.rendering import record_listing
     from xfbench.store import index
@@ -83,7 +90,12 @@ def list_(
     conditions = parse_record_filters(where, framework, workload)
     if bibtex and as_json:
         raise errors.UsageError("--bibtex and --json are two forms of output: choose one")
-    if published or bibtex:
+    if bibtex and conditions and not published:
+        raise errors.UsageError("--bibtex with a filter needs --published")
+    if bibtex and not published:
+        print(entries.cite_xfbench())
+        return
+    if published:
         _print_published_figures(conditions, bibtex, as_json)
         return
     with index.open_index(_open_store(results), say) as record_index:
@@ -104,8 +116,11 @@ def list_(
 def _print_published_figures(
     conditions: Sequence[Condition], as_bibtex: bool, as_json: bool
 ) -> None:
-    """Print the published values that meet all `conditions`, or their sources as BibTeX."""
-    from xfbench.base import errors
+    """Print the published values that meet all `conditions`, or their sources as BibTeX.
+
+    Without conditions, BibTeX has the sources that have sentences only too, and xfbench itself.
+    """
+    from xfbench.base import bibtex, errors
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
@@ -120,9 +135,9 @@ def _print_published_figures(
         raise errors.NoMatchError(_describe_published_mismatch(conditions))
     if as_bibtex:
         keys = {record.citation.key for record, _ in matches if record.citation}
-        # Without conditions, sources that have sentences only are printed too.
         chosen = [source for source in published.sources() if not conditions or source.key in keys]
-        print("\n\n".join(source.bibtex for source in chosen))
+        entries = [source.bibtex for source in chosen]
+        print("\n\n".join(entries if conditions else [*entries, bibtex.cite_xfbench()]))
         return
     if as_json:
         print(json.dumps({"records": [document for _, document in matches]}))

@@ -300,7 +300,7 @@ def report(
             for figure in render.list_figures(study_answer)
         ]
         files = plots.write_figures(drawn, figures, figure_formats)
-        say(f"{figures}: {pluralize(len(files), 'file')}{', and captions.txt' if files else ''}")
+        say(f"{figures}: {pluralize(len(files), 'file')}{', and captions' if files else ''}")
 
 
 def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:

@@ -1,7 +1,8 @@
-"""Captions of tables for papers, in sentences.
+"""Captions of tables for papers, in sentences, and their labels.
 
 A reader of a paper knows neither xfbench nor its headings. A caption says what was measured, on
-what, and with which versions.
+what, and with which versions. A label is the same on every machine, so that references to a table
+stay valid when it is measured again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.slowdown import BEST, Slowdown
 from xfbench.rendering.fitting import SETTINGS
+from xfbench.rendering.formats import make_latex_label
 
 _SUBJECTS = {
     "throughput": "Training throughput in images/s",
@@ -23,6 +25,11 @@ _SUBJECTS = {
     "layers": "Time of each layer in a training step",
 }
 _DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+# Settings that a label has if they differ between the tables of one output, and words before them.
+_LABEL_SETTINGS = {
+    **dict.fromkeys(("solver", "data", "precision", "scaling"), ""),
+    "batch_size": "batch",
+}
 _STARTS_WITH_COUNT = re.compile(r"\d+ ")
 
 
@@ -68,6 +75,41 @@ def describe_machine(machine: str, device: str) -> str:
     verb = "has" if _STARTS_WITH_COUNT.match(machine) else "is"
     place = f"; training ran on its {device_name}" if device else ""
     return f"The machine {verb} {machine}{place}."
+
+
+def label_leaderboards(tables: Sequence[Table], view: str) -> list[str]:
+    """Return a label for each leaderboard, from its network, view, device and groups."""
+    view_name = "" if view == "throughput" else view
+    names = [
+        (table.workload, view_name, table.device, *(("by", *table.by) if table.by else ()))
+        for table in tables
+    ]
+    return _add_differing_settings(names, [vars(table) for table in tables])
+
+
+def label_slowdowns(tables: Sequence[Slowdown]) -> list[str]:
+    """Return a label for each table of slowdowns."""
+    names = [("slowdown", table.device) for table in tables]
+    return _add_differing_settings(names, [vars(table) for table in tables])
+
+
+def _add_differing_settings(
+    names: Sequence[tuple[str, ...]], settings: Sequence[Mapping[str, object]]
+) -> list[str]:
+    """Return a label for each table. Tables of the same name say in what they differ.
+
+    Tables that differ only in their machine have the same label.
+    """
+    labels = []
+    for name, table in zip(names, settings, strict=True):
+        namesakes = [values for each, values in zip(names, settings, strict=True) if each == name]
+        details = [
+            f"{prefix} {table[key] or ''}"
+            for key, prefix in _LABEL_SETTINGS.items()
+            if len({values.get(key) for values in namesakes}) > 1
+        ]
+        labels.append(make_latex_label("tab", " ".join([*name, *details])))
+    return labels
 
 
 def _describe_training(table: Table) -> str:

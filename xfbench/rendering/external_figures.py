@@ -241,7 +241,12 @@ def render_leaderboards_with_figures(
                 formats.render_listing(HEADERS, lines, layout.max_width, _LESS_IMPORTANT)
                 if table_format.has_lines
                 else table_format.render_table(
-                    HEADERS, lines, f"External: {name}", caption, layout.max_width
+                    HEADERS,
+                    lines,
+                    f"External: {name}",
+                    caption,
+                    layout.max_width,
+                    formats.make_latex_label("tab", f"{name} published"),
                 )
             )
             # A table that stands alone has its own sources below it.

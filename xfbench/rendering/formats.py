@@ -12,6 +12,7 @@ import io
 import math
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import add_style, make_legible
 from xfbench.rendering import fitting
 from xfbench.statistics import Interval
@@ -30,6 +32,7 @@ MARKDOWN_WIDTH = 100  # of a line
 LATEX_WIDTH = 345  # points: \textwidth of \documentclass{article}
 _MAX_FIELD_CHARS = 1000  # longer fields are cut
 _MAX_CAPTION_CHARS = 2000
+_MAX_LABEL_CHARS = 120
 _MARKDOWN_SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&@]|://|www\.")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;"}
 _ENTITIES |= {"://": "&#58;//", "www.": "www&#46;"}  # prevents links
@@ -49,6 +52,8 @@ _LATEX_POINTS = {
 _NUMBER = r"([0-9]{1,3}(?: [0-9]{3})*(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?)(%?)"
 _NUMBER_WITH_BOUNDS = re.compile(rf"{_NUMBER}(?: \({_NUMBER}–{_NUMBER}\))?")
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/+-]*")
+_LABEL_LINE = re.compile(r"^\\label\{(.*)\}$", re.MULTILINE)
 _NOTES_BELOW_TABLE = re.compile(r"\\end\{table\}\n((?:\{\\par[^\n]*\n+)+)")
 _FORMULA_STARTS = ("=", "+", "-", "@")
 
@@ -86,11 +91,13 @@ class Format:
         title: str = "",
         caption: str = "",
         max_width: float | None = None,
+        label: str = "",
     ) -> str:
         """Return the table with these headers and lines of fields, escaped for this format.
 
-        `title` names the table and `caption` describes it (default: the title), if tables of this
-        format have captions. A caption has the syntax of the format.
+        `title` names the table, `caption` describes it (default: the title) and references use
+        `label`, if tables of this format have captions. Caption and label have the syntax of the
+        format.
 
         `max_width`: only tables in LaTeX use it. They wrap long texts to be at most so wide.
         """
@@ -109,12 +116,14 @@ class Format:
         key_count: int,
         title: str,
         caption: str = "",
+        label: str = "",
     ) -> Iterator[str]:
         """Yield one table for each group of columns that fits, with a blank line between them.
 
         - `max_width`: maximum length of a line in characters; None: one table has all columns.
         - `key_count`: number of first columns that each table repeats.
-        - `title`, `caption`: see `render_table`. Tables after the first have their number in it.
+        - `title`, `caption`, `label`: see `render_table`. Tables after the first have their number
+          in them.
         """
         columns = [
             [self.escape_field(text) for text in column]
@@ -132,6 +141,7 @@ class Format:
                 [[line[n] for n in group] for line in lines],
                 f"{title}{part}",
                 f"{caption.removesuffix('.')}{part}." if caption and number else caption,
+                label=f"{label}-part-{number + 1}" if label and number else label,
             )
 
     def render_heading(self, text: str, max_width: int | None = None) -> str:
@@ -186,11 +196,12 @@ class LatexFormat(Format):
         title: str = "",
         caption: str = "",
         max_width: float | None = None,
+        label: str = "",
     ) -> str:
-        """Return the table with these headers and lines of fields, and its caption.
+        """Return the table with these headers and lines of fields, its caption and its label.
 
-        Columns of numbers are right-aligned. The label is made from the title. If the table is
-        wider than `max_width` points, its widest texts are wrapped.
+        Columns of numbers are right-aligned. If the table is wider than `max_width` points, its
+        widest texts are wrapped.
         """
         columns = [
             [make_legible(field, _MAX_FIELD_CHARS) for field in column]
@@ -204,10 +215,8 @@ class LatexFormat(Format):
                 alignments[n] = f"p{{{width:.0f}pt}}"
         alignment = "".join(alignments)
         name = make_legible(title, _MAX_FIELD_CHARS)
-        captioned = [
-            f"\\caption{{{caption or escape_latex(name)}}}",
-            f"\\label{{tab:{_NO_LABEL.sub('-', name.lower()).strip('-')}}}",
-        ]
+        captioned = [f"\\caption{{{caption or escape_latex(name)}}}"]
+        captioned += [f"\\label{{{label}}}"] if label else []
         return "\n".join(
             [
                 "\\begin{table}",
@@ -253,12 +262,19 @@ class LatexFormat(Format):
     def join(self, parts: Sequence[str]) -> str:
         """Return the parts as one text. Notes below a table belong to its float.
 
-        The first line names the packages that the tables need.
+        The first line names the packages that the tables need. Equal labels are numbered.
         """
         text = _NOTES_BELOW_TABLE.sub(
             lambda match: f"{match[1].rstrip()}\n\\end{{table}}\n\n", super().join(parts)
         )
-        return f"{_LATEX_PREAMBLE}\n{text}"
+        uses: Counter[str] = Counter()
+
+        def number(match: re.Match[str]) -> str:
+            uses[match[1]] += 1
+            suffix = f"-{uses[match[1]]}" if uses[match[1]] > 1 else ""
+            return f"\\label{{{match[1]}{suffix}}}"
+
+        return f"{_LATEX_PREAMBLE}\n{_LABEL_LINE.sub(number, text)}"
 
 
 def _join_latex_fields(fields: Iterable[str]) -> str:
@@ -285,6 +301,21 @@ def _format_latex_field(text: str) -> str:
 def make_latex_caption(text: str) -> str:
     """Return sentences as a caption in LaTeX, escaped."""
     return escape_latex(make_legible(text, _MAX_CAPTION_CHARS))
+
+
+def make_latex_label(kind: str, text: str) -> str:
+    """Return a label such as "tab:xfbench-lenet-cpu". `kind` is "tab" or "fig"."""
+    name = _NO_LABEL.sub("-", text.lower())[:_MAX_LABEL_CHARS].strip("-")
+    return f"{kind}:xfbench-{name}"
+
+
+def check_latex_label(label: str) -> None:
+    """Raise UsageError if LaTeX would interpret a character of the user's label."""
+    if not _LABEL.fullmatch(label):
+        raise UsageError(
+            f"--label {label!r}: use letters, digits and the characters : . _ / + -, and begin "
+            "with a letter or digit, such as tab:lenet"
+        )
 
 
 def _measure_latex(text: str) -> float:

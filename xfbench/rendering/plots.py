@@ -15,7 +15,7 @@ from typing import Any
 from xfbench.base import processes
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
-from xfbench.rendering.formats import escape_latex
+from xfbench.rendering.formats import escape_latex, make_latex_caption, make_latex_label
 from xfbench.rendering.report import svg
 from xfbench.rendering.report.figures import Bar, Figure, Mark, Point
 
@@ -23,6 +23,13 @@ FORMATS = ("pdf", "svg", "png", "pgf")
 _LATEX_PROGRAMS = ("xelatex", "lualatex")
 # What matplotlib and a paper with its figures load. Debian's texlive-luatex has none of them.
 _LATEX_FILES = ("pgf.sty", "fontspec.sty", "underscore.sty")
+_LATEX_FORMATS = ("pdf", "pgf", "png")  # the preferred ones first
+_LATEX_FIGURES_PREAMBLE = (
+    "% In the preamble: \\usepackage{graphicx}; for files in pgf: \\usepackage{fontspec,pgf}"
+)
+_LATEX_FIGURE = re.compile(
+    r"\\begin\{figure\}.*?^\\label\{(.*?)\}$.*?\\end\{figure\}", re.DOTALL | re.MULTILINE
+)
 _WIDTH_INCHES = 3.5  # a column of a paper
 _MARKERS = "osDv^P"
 _OPEN_MARKERS = "Dso^"  # of published numbers, hollow as in `svg.py`
@@ -82,7 +89,8 @@ def write_figures(
 
     `named_figures` has triples of a name, a heading and a figure. The name becomes the name of the
     figure's files; further figures of the same name are numbered. The file `captions.txt` has the
-    heading, the description and the note of each figure, also of those written earlier.
+    heading, the description and the note of each figure, also of those written earlier. If a
+    format is one that LaTeX reads, `captions.tex` has them as figures to paste into a paper.
     """
     import matplotlib
 
@@ -109,6 +117,9 @@ def write_figures(
             files.append(file)
     if captions:
         _write_captions(folder / "captions.txt", captions)
+        latex_format = next((each for each in _LATEX_FORMATS if each in formats), None)
+        if latex_format:
+            _write_latex_figures(folder / "captions.tex", captions, latex_format)
     return files
 
 
@@ -119,6 +130,29 @@ def _write_captions(file: Path, captions: Mapping[str, str]) -> None:
     lines |= {name: make_legible(text, 10_000) for name, text in captions.items()}
     text = "".join(f"{name}: {caption}\n" for name, caption in lines.items())
     file.write_text(text, encoding="utf-8")
+
+
+def _write_latex_figures(file: Path, captions: Mapping[str, str], suffix: str) -> None:
+    """Write an environment of LaTeX for each figure. Those of other figures in the file are kept.
+
+    `suffix` is the format of the figures. Their paths are relative to the folder above.
+    """
+    old_text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    figures = {match[1]: match[0] for match in _LATEX_FIGURE.finditer(old_text)}
+    for name, caption in captions.items():
+        path = f"{file.parent.resolve().name}/{name}.{suffix}"
+        label = make_latex_label("fig", name)
+        lines = [
+            "\\begin{figure}",
+            "\\centering",
+            f"\\{'input' if suffix == 'pgf' else 'includegraphics'}{{{path}}}",
+            f"\\caption{{{make_latex_caption(caption)}}}",
+            f"\\label{{{label}}}",
+            "\\end{figure}",
+        ]
+        figures[label] = "\n".join(lines)
+    text = "\n\n".join([_LATEX_FIGURES_PREAMBLE, *figures.values()])
+    file.write_text(f"{text}\n", encoding="utf-8")
 
 
 def _to_file_name(text: str) -> str:

@@ -197,35 +197,38 @@ def _render(
     tables: Sequence[Table],
     max_width: int | None = None,
     caption: str | None = None,
+    label: str | None = None,
     *,
     table_format: formats.Format,
 ) -> str:
     """Return the layers as text.
 
     If a table is wider than `max_width` characters, in LaTeX points, its configurations are divided
-    among several tables. `caption` replaces the sentences about a table in LaTeX.
+    among several tables. `caption` and `label` replace those of a table in LaTeX.
     """
     parts: list[str] = []
-    for table in tables:
-        if row_profiles := profiled_rows(table):
-            parts.append(table_format.render_heading(table.title, max_width))
-            headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
-            lines = list(_lines_of_layers_kinds_and_step_parts(row_profiles))
-            title = f"Layers: {table.title}"
-            description = captions.describe_leaderboard(table, "layers", {}, ())
-            parts += table_format.render_tables_that_fit(
-                headers,
-                lines,
-                max_width,
-                2,
-                title,
-                caption or formats.make_latex_caption(description),
-            )
-            parts += [
-                table_format.render_note(note, max_width)
-                for note in _notes_under_table(row_profiles)
-            ]
-            parts.append("")
+    tables = [table for table in tables if profiled_rows(table)]
+    labels = [label] * len(tables) if label else captions.label_leaderboards(tables, "layers")
+    for table, table_label in zip(tables, labels, strict=True):
+        row_profiles = profiled_rows(table)
+        parts.append(table_format.render_heading(table.title, max_width))
+        headers = ["layer", "kind", *(_configuration_name(row) for row, _ in row_profiles)]
+        lines = list(_lines_of_layers_kinds_and_step_parts(row_profiles))
+        title = f"Layers: {table.title}"
+        description = captions.describe_leaderboard(table, "layers", {}, ())
+        parts += table_format.render_tables_that_fit(
+            headers,
+            lines,
+            max_width,
+            2,
+            title,
+            caption or formats.make_latex_caption(description),
+            table_label,
+        )
+        parts += [
+            table_format.render_note(note, max_width) for note in _notes_under_table(row_profiles)
+        ]
+        parts.append("")
     return table_format.join(parts or [table_format.render_note(NO_PROFILE, max_width)])
 
 
@@ -233,10 +236,11 @@ def to_json(
     tables: Sequence[Table],
     ignored_max_width: int | None = None,
     ignored_caption: str | None = None,
+    ignored_label: str | None = None,
 ) -> str:
     """Return one JSON document with all layers.
 
-    All functions of `FORMATS` have the same parameters. Here, width and caption have no effect.
+    All functions of `FORMATS` have the same parameters. Here, the others have no effect.
     """
     return json.dumps({"profiles": list(_profile_documents(tables))}, indent=1)
 
@@ -245,10 +249,11 @@ def to_csv(
     tables: Sequence[Table],
     ignored_max_width: int | None = None,
     ignored_caption: str | None = None,
+    ignored_label: str | None = None,
 ) -> str:
     """Return one CSV line per configuration and layer, with all digits.
 
-    Width and caption have no effect.
+    The other parameters have no effect.
     """
     lines = []
     for columns in _profile_documents(tables):

@@ -176,22 +176,30 @@ def _render(
     tables: Sequence[Slowdown],
     max_width: int | None = None,
     caption: str | None = None,
+    label: str | None = None,
     *,
     table_format: formats.Format,
 ) -> str:
     """Return the tables as text, with one row for each group.
 
     If a table is wider than `max_width` characters, in LaTeX points, its networks are divided among
-    several tables. `caption` replaces the sentences about a table in LaTeX.
+    several tables. `caption` and `label` replace those of a table in LaTeX.
     """
     parts: list[str] = []
-    for table in tables:
+    labels = [label] * len(tables) if label else captions.label_slowdowns(tables)
+    for table, table_label in zip(tables, labels, strict=True):
         key_count = len(table.by)
         rows = [row_texts(table, line) for line in table.lines]
         parts.append(table_format.render_heading(table.title, max_width))
         description = formats.make_latex_caption(captions.describe_slowdown(table))
         parts += table_format.render_tables_that_fit(
-            headers(table), rows, max_width, key_count, table.title, caption or description
+            headers(table),
+            rows,
+            max_width,
+            key_count,
+            table.title,
+            caption or description,
+            table_label,
         )
         parts += [table_format.render_note(note, max_width) for note in notes_under_table(table)]
         measured = [line for line in table.lines if any(entry.slowdown for entry in line.entries)]
@@ -207,6 +215,7 @@ def _render(
                 key_count,
                 title,
                 "Settings with which the slowdowns of the table before were measured.",
+                f"{table_label}-settings",
             )
         parts.append("")
     return table_format.join(parts)
@@ -216,10 +225,11 @@ def to_json(
     tables: Sequence[Slowdown],
     ignored_max_width: int | None = None,
     ignored_caption: str | None = None,
+    ignored_label: str | None = None,
 ) -> str:
     """Return one JSON document with all fields.
 
-    All functions of `FORMATS` have the same parameters. Here, width and caption have no effect.
+    All functions of `FORMATS` have the same parameters. Here, the others have no effect.
     """
     return json.dumps({"slowdowns": [table.document() for table in tables]}, indent=1)
 
@@ -228,6 +238,7 @@ def to_csv(
     tables: Sequence[Slowdown],
     ignored_max_width: int | None = None,
     ignored_caption: str | None = None,
+    ignored_label: str | None = None,
 ) -> str:
     """Return one CSV line per row and network, with all digits. The width has no effect."""
     return formats.to_csv([line for table in tables for line in _csv_lines(table)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from xfbench.analysis.checkpoints import CheckpointCosts
@@ -375,11 +375,13 @@ class Layout:
       equal in all rows are in the heading, and the least important columns are left out. None:
       there is no maximum.
     - `caption`: the caption of tables in LaTeX, in LaTeX; None: sentences about the table.
+    - `label`: the label of the table in LaTeX; None: a name made from the table's heading.
     """
 
     columns: tuple[str, ...] = ()
     max_width: int | None = None
     caption: str | None = None
+    label: str | None = None
 
 
 ALL_COLUMNS = Layout()
@@ -650,8 +652,16 @@ def render_parts(
     tables: Sequence[Table], view: str, layout: Layout, table_format: formats.Format
 ) -> list[str]:
     """Return headings, tables and notes. `table_format.join` makes one text of them."""
-    render = _render_for_paper if table_format.stands_alone else _render_table
-    return [part for table in tables for part in (*render(table, view, layout, table_format), "")]
+    if not table_format.stands_alone:
+        tables_parts = [_render_table(table, view, layout, table_format) for table in tables]
+    else:
+        labels = captions.label_leaderboards(tables, view)
+        layouts = [replace(layout, label=layout.label or label) for label in labels]
+        tables_parts = [
+            _render_for_paper(table, view, table_layout, table_format)
+            for table, table_layout in zip(tables, layouts, strict=True)
+        ]
+    return [part for parts in tables_parts for part in (*parts, "")]
 
 
 def _render_table(
@@ -705,15 +715,17 @@ def _render_for_paper(
         readers = dict(group_and_nonempty_columns(table, view))
         description = captions.describe_leaderboard(table, view, readers, headers)
         caption = formats.make_latex_caption(" ".join([description, *intervals]))
+    label = layout.label or ""
     parts = [table_format.render_heading(table.title)]
     note_parts = [table_format.render_note(note) for note in notes]
     if table.rows:
         lines = [[read(row) for _, read in columns] for row in table.rows]
-        parts.append(table_format.render_table(headers, lines, table.title, caption))
+        parts.append(table_format.render_table(headers, lines, table.title, caption, label=label))
         parts += [*note_parts, ""]
         note_parts = []
+        label += "-not-ranked"
     if table.unranked:
-        parts += _render_unranked(table, columns, None, table_format, caption)
+        parts += _render_unranked(table, columns, None, table_format, caption, label)
     return parts + note_parts
 
 
@@ -877,6 +889,7 @@ def _render_unranked(
     max_width: int | None,
     table_format: formats.Format,
     caption: str = "",
+    label: str = "",
 ) -> list[str]:
     """Return the rows that are not ranked, and the reasons as numbered notes below them."""
     reasons = list(dict.fromkeys(row.reason or "" for row in table.unranked))
@@ -892,6 +905,7 @@ def _render_unranked(
             lines,
             f"Not ranked: {table.title}",
             caption and f"Not ranked: {caption}",
+            label=label,
         ),
         *(
             table_format.render_warning(f"[{number}] {reason}", max_width)

@@ -11,11 +11,11 @@ id depends only on its content, and never changes.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from xfbench.base import paths
+from xfbench.base import bibtex, paths
 from xfbench.model.external_record import About, Citation, Figure
 from xfbench.model.record import Record
 from xfbench.model.sealed import DocumentPart
@@ -46,6 +46,7 @@ class Source(DocumentPart):
     """A publication, with what it says about studies.
 
     `where` is the place of the figures: tables, pages, or a note that the place was not recorded.
+    `bibliography` has further fields of BibTeX that the source states, such as its pages.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Source(DocumentPart):
     venue: str
     year: int
     where: str
+    bibliography: Mapping[str, str] = {}
     studies: tuple[_StudyFindings, ...]
 
     @property
@@ -78,8 +80,7 @@ class Source(DocumentPart):
             place: self.venue,
             "year": str(self.year),
         }
-        lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
-        return "\n".join([f"@{kind}{{{self.key},", *lines, "}"])
+        return bibtex.format_entry(kind, self.key, {**fields, **self.bibliography})
 
 
 @dataclass(frozen=True)
