@@ -86,9 +86,15 @@ class Messages(Listener):
         """Print the line."""
         self.message(text)
 
-    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
-        """Print how many kinds of cells are equal."""
-        self.message(f"{equal} of {kinds} configurations proven equal in {seconds:.0f} s")
+    def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
+        """Print how many kinds of cells are equal, and how many of them were verified earlier."""
+        text = f"{equal} of {kinds} configurations proven equal"
+        if reused < kinds:
+            text += f" in {seconds:.0f} s"
+        if reused:
+            count = "all" if reused == kinds else f"{reused} of them"
+            text += f" ({count} by an earlier verification)"
+        self.message(text)
 
 
 class Lines(Messages):
@@ -161,10 +167,10 @@ class Bar(Lines):
         if self._status:
             self._status.update(Text(text))
 
-    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
+    def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
         """Print how many kinds of cells are equal."""
         self._end_status()
-        super().verification_ended(equal, kinds, seconds)
+        super().verification_ended(equal, kinds, reused, seconds)
 
     def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
         """Show the bar."""

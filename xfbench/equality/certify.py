@@ -153,8 +153,10 @@ def certify_requests(
     session: LaunchContext,
     say_progress: Callable[[str], None],
     say: Callable[[str], None],
-) -> None:
+) -> int:
     """Find or create the certificates of the requested cells.
+
+    Return how many certificates of "equal" come from an earlier verification.
 
     Cells that need the same certificate are verified once. The certificates are copied to the
     results folder. One of "different" speaks against earlier launches that name none.
@@ -165,6 +167,7 @@ def certify_requests(
     """
     verifier = Verifier(say_progress)
     session.store.create_and_check_folders()
+    reused = 0
     for request in choose_verified(requests):
         environment = session.environments.get(request.environment_key)
         if environment is None:
@@ -174,6 +177,7 @@ def certify_requests(
             continue
         subject = build_subject(request, environment)
         cell_certificate = find_cached_certificate(subject)
+        is_cached = cell_certificate is not None
         if cell_certificate is None:
             try:
                 cell_certificate = store_verdict_unless_unsupported(
@@ -189,7 +193,9 @@ def certify_requests(
             say(f"{request.label()}: different, {cell_certificate.finding}")
             copy_cached_certificate(cell_certificate, session.store)
             continue
+        reused += is_cached
         _copy_certificate_to_session(cell_certificate, request, session)
+    return reused
 
 
 def choose_verified(requests: Iterable[Request]) -> list[Request]:
