@@ -197,12 +197,11 @@ def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
 
 
 def test_sigterm_ends_a_run_like_an_interrupt(run_arguments, tmp_path):
-    """Schedulers and shutdowns send SIGTERM. `timeout` sends it twice."""
+    """Schedulers and shutdowns send SIGTERM."""
     results = tmp_path / "results"
     arguments = run_arguments(HANG, results=results)
     driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: list_running(results, _is_sleep), 60)
-    driver.send_signal(signal.SIGTERM)
     driver.send_signal(signal.SIGTERM)
     _, errors = driver.communicate()
     wait_for(lambda: not list_running(results), 15)

@@ -311,6 +311,13 @@ def send(number):
         time.sleep(60)
     return interrupt
 
+def send_sigterm_twice():
+    try:
+        send(signal.SIGTERM)()
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise typer.Exit(7)  # the cleanup was not interrupted
+
 def failing(error):
     def fail():
         raise error
@@ -331,6 +338,7 @@ ENDS = {
     "RuntimeError": failing(RuntimeError("")),
     "SIGINT": send(signal.SIGINT),
     "SIGTERM": send(signal.SIGTERM),
+    "SIGTERM twice": send_sigterm_twice,
 }
 
 def status(arguments):
