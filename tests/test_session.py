@@ -123,10 +123,10 @@ def test_cells_that_cannot_run_are_no_unproven_configurations(cell, monkeypatch,
     counts = []
 
     class Counter(session.Listener):
-        def verification_ended(self, equal, kinds, seconds):
-            counts.append((equal, kinds))
+        def verification_ended(self, equal, kinds, reused, seconds):
+            counts.append((equal, kinds, reused))
 
-    monkeypatch.setattr(session.certify, "certify_requests", lambda *_: None)
+    monkeypatch.setattr(session.certify, "certify_requests", lambda *_: 0)
     requests = [
         cell(framework=framework, kernel=kernel).request(1)
         for framework, kernel in (("reference", "numpy"), ("mxnet", "numpy"), ("torch", "onednn"))
@@ -136,7 +136,21 @@ def test_cells_that_cannot_run_are_no_unproven_configurations(cell, monkeypatch,
     environments["mxnet"] = environments["reference"]
     context = LaunchContext(Store(tmp_path / "results"), environments)
     session.Session(context, Counter()).certify(requests)
-    assert counts == [(0, 1)]
+    assert counts == [(0, 1, 0)]
+
+
+def test_a_repeated_verification_is_said_to_be_an_earlier_one(cell, monkeypatch, tmp_path, capsys):
+    cache = fake_framework.make_cache(tmp_path / "cache")
+    monkeypatch.setenv("XFBENCH_HOME", str(cache))
+    store = Store(tmp_path / "results")
+    environments = {"reference": fake_framework.own_environment()}
+    requests = [cell(framework="reference", kernel="numpy").request(1)]
+    for _ in range(2):
+        context = LaunchContext(store, dict(environments))
+        session.Session(context, progress.Messages()).certify(requests)
+    [first, second] = [line for line in capsys.readouterr().err.splitlines() if " of 1 " in line]
+    assert first.startswith("1 of 1 configurations proven equal in ")
+    assert second == "1 of 1 configurations proven equal (all by an earlier verification)"
 
 
 def test_resumed_plans_leave_out_recorded_launches(run, plan):

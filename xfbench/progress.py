@@ -9,7 +9,7 @@ import json
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,15 @@ class Messages(Listener):
         """Print the line."""
         self.message(text)
 
-    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
-        """Print how many kinds of cells are equal."""
-        self.message(f"{equal} of {kinds} configurations proven equal in {seconds:.0f} s")
+    def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
+        """Print how many kinds of cells are equal, and how many of them were verified earlier."""
+        text = f"{equal} of {kinds} configurations proven equal"
+        if reused < kinds:
+            text += f" in {seconds:.0f} s"
+        if reused:
+            count = "all" if reused == kinds else f"{reused} of them"
+            text += f" ({count} by an earlier verification)"
+        self.message(text)
 
 
 class Lines(Messages):
@@ -161,10 +167,10 @@ class Bar(Lines):
         if self._status:
             self._status.update(Text(text))
 
-    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
+    def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
         """Print how many kinds of cells are equal."""
         self._end_status()
-        super().verification_ended(equal, kinds, seconds)
+        super().verification_ended(equal, kinds, reused, seconds)
 
     def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
         """Show the bar."""
@@ -352,20 +358,34 @@ def _cell_key(request: Request) -> tuple[Any, ...]:
 
 def _label_cells(requests: Sequence[Request]) -> list[str]:
     """Return a label for each request, with the values in which the requests differ."""
+    differences = describe_differences(requests)
+    return [
+        " · ".join(filter(None, (request.label(), difference)))
+        for request, difference in zip(requests, differences, strict=True)
+    ]
+
+
+def describe_differences(
+    requests: Sequence[Request], omitted_fields: Collection[str] = ()
+) -> list[str]:
+    """Return for each request its values in which the requests differ, such as "window 1".
+
+    The values that `Cell.label` shows and those of `omitted_fields` are left out.
+    """
     differing = [
         name
         for name in Cell.model_fields
-        if name not in _LABEL_FIELDS | _LAUNCH_FIELDS
+        if name not in {*_LABEL_FIELDS, *_LAUNCH_FIELDS, *omitted_fields}
         and len({getattr(request, name) for request in requests}) > 1
     ]
-    labels = []
+    differences = []
     for request in requests:
         values = {name: getattr(request, name) for name in differing}
         if values.get("data_set"):
             values["data_set"] = f"{values['data_set'].format} on {values['data_set'].medium}"
         parts = [f"{name.replace('_', ' ')} {value}" for name, value in values.items()]
-        labels.append(" · ".join([request.label(), *parts]))
-    return labels
+        differences.append(" · ".join(parts))
+    return differences
 
 
 def _build_table(progress: _RunProgress, max_rows: int) -> Table:

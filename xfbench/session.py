@@ -60,8 +60,11 @@ class Listener:
     def verification_progress(self, text: str) -> None:
         """Handle a line that is of interest only while the verification runs."""
 
-    def verification_ended(self, equal: int, kinds: int, seconds: float) -> None:
-        """Handle the end of the verification: `equal` of `kinds` kinds of cells are equal."""
+    def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
+        """Handle the end of the verification: `equal` of `kinds` kinds of cells are equal.
+
+        - `reused`: how many of the equal kinds were verified earlier.
+        """
 
     def launches_started(self, requests: Sequence[Request], is_maximum: bool) -> None:
         """Handle the start of the launches.
@@ -210,7 +213,7 @@ class Session:
         """Verify each kind of cell that has no certificate yet."""
         started = time.monotonic()
         self._tell(Listener.verification_started)
-        certify.certify_requests(
+        reused = certify.certify_requests(
             requests,
             self.context,
             partial(self._tell, Listener.verification_progress),
@@ -224,7 +227,7 @@ class Session:
         }
         equal = len(kinds & set(self.context.certificates))
         seconds = time.monotonic() - started
-        self._tell(Listener.verification_ended, equal, len(kinds), seconds)
+        self._tell(Listener.verification_ended, equal, len(kinds), reused, seconds)
 
     def launch(
         self,

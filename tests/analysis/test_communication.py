@@ -1,5 +1,7 @@
 """Communication figures, computed from ranks with known figures."""
 
+import re
+
 import pytest
 
 from tests.sample_records import build_link_figures
@@ -123,6 +125,17 @@ def test_epoch_steps_equal_the_batches_of_the_data_set(cell, workload, data, bat
     settings = {"workload": workload, "data": data}
     request = cell(global_batch_size=batch, batch_size_per_rank=batch, **settings).request(1)
     assert communication.epoch_steps(request) == steps
+
+
+def test_communication_table_has_step_times_and_a_single_rank_only_computes(record):
+    table = tables.to_text(leaderboard.build_tables([record(steps=(0.05,))], {}), "communication")
+    lines = table.splitlines()
+    [number] = [number for number, line in enumerate(lines) if "computing" in line]
+    start = lines[number].index("computing")
+    names, values = (re.split("  +", lines[n][start:].strip()) for n in (number, number + 2))
+    texts = dict(zip(names, values, strict=True))
+    assert (texts["computing"], texts["waiting"], texts["exchange"]) == ("100%", "0%", "0%")
+    assert texts["median step"] == "50.0 ms" and texts["to send"] == "–"
 
 
 def test_communication_table_has_bytes_per_step_and_epoch(record):

@@ -224,8 +224,11 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     [pair] = document["comparisons"]
     assert set(pair) >= {"a", "b", "ratio", "verdict", "smallest_visible_difference", "launches"}
     assert "is slower" in failed_process.stderr
+    assert failed_process.stderr.endswith("\n--fail-on: FAIL\n")
+    assert [each["outcome"] for each in document["fail_on"]] == ["fail"]
     passed_process = run_compare(after, before, "--fail-on", "slower:20%")
     assert passed_process.returncode == 0 and "would have been found" in passed_process.stderr
+    assert passed_process.stderr.endswith("\n--fail-on: PASS\n")
     both = ("--fail-on", "slower:5%", "--fail-on", "faster:5%", "--must-find", "30%", "--json")
     document = json.loads(run_compare(after, before, *both).stdout)
     outcomes = {each["limit"]: (each["passed"], each["problems"]) for each in document["fail_on"]}
@@ -241,6 +244,10 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     incomplete_process = run_compare(after, before, "--fail-on", "slower:20%")
     assert incomplete_process.returncode == 1
     assert "not checked: B: convnet" in incomplete_process.stderr
+    assert incomplete_process.stderr.endswith("\n--fail-on: INCONCLUSIVE\n")
+    error_process = run_compare("framework=caffe", before, "--fail-on", "slower:20%")
+    assert error_process.returncode == 2
+    assert error_process.stderr.splitlines()[-1].startswith("xfbench: ")
     assert "no such cell in A" in incomplete_process.stdout
     summary = run_compare(after, before, "--markdown", "--fail-on", "slower:20%").stdout
     assert summary.startswith("**Training speed: INCONCLUSIVE (slower:20%): 1 slower**\n")

@@ -112,6 +112,25 @@ def test_a_run_takes_the_short_option_of_frameworks(study_name, run_inline):
     assert outcome.returncode == 2 and "torch" in outcome.stderr
 
 
+def test_a_dry_run_tells_apart_cells_that_differ_in_a_hidden_setting(tmp_path, run_inline):
+    matrix, rest = STUDY[STUDY.index("[[matrix]]") :].split("\n[[matrix]]", 1)
+    cells = "\n".join(
+        matrix.replace("[2, 4]", "2").replace("synthetic", data) + f"sync_every = {window}\n"
+        for data, window in (("synthetic", 1), ("synthetic", 2), ("digits", 2))
+    )
+    study = tmp_path / "windows.toml"
+    head = STUDY.partition("[[matrix]]")[0].replace('"mine"', '"windows"')
+    study.write_text(f"{head}{cells}\n{rest[rest.index('[[analysis]]') :]}")
+    outcome = run_inline(*f"study run {study} --dry-run".split())
+    assert outcome.returncode == 0, outcome.stderr
+    lines = [line for line in outcome.stdout.splitlines() if line.startswith("lenet")]
+    assert sorted(line.partition(" · batch 2 · ")[2].rpartition(" · ")[0] for line in lines) == [
+        "windows of 1 · data synthetic",
+        "windows of 2 · data digits",
+        "windows of 2 · data synthetic",
+    ]
+
+
 def study_command(folder, *options):
     # Background sessions ignore interrupts, and the command would inherit this.
     xfbench = ["env", "--default-signal=INT", sys.executable, "-m", "xfbench"]

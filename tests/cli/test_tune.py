@@ -9,6 +9,7 @@ from tests import fake_framework, sample_records
 from xfbench.host import machine
 from xfbench.model.machines import machine_class
 from xfbench.store import tuning_results
+from xfbench.store.results_folder import Store
 
 # The clock is simulated. The kernel `quick` is the fastest, and `broken` cannot be built.
 TRAINER = """
@@ -75,6 +76,52 @@ def test_show_says_that_a_newer_search_is_open(run_inline, cell, tmp_path):
     assert f"continue it: {command}\n" in outcome.stderr
     outcome = run_inline(*"tune --framework mxnet --workload lenet --show".split())
     assert outcome.returncode == 1 and "newer search" not in outcome.stderr
+
+
+def test_show_tells_what_an_unconfirmed_search_knows(run_inline, cell, tmp_path):
+    torch_cell = partial(cell, framework="torch", environment="managed", kernel="onednn")
+    best, default = torch_cell(threads=2), torch_cell(threads=1)
+    rung = tuning_results.RungDone(settings=8, launches=1, steps=5)
+    unfinished = {"confirmed": False, "settings": 8, "untried": 5, "rungs": (rung,)}
+    sample_records.build_tuning(best, default, **unfinished).write(tmp_path / "results")
+    outcome = run_inline(*"tune --framework torch --workload lenet --show".split())
+    assert outcome.returncode == 1 and outcome.stderr == ""
+    assert "3 of 8 settings tried: no best is known; continue with --resume" in outcome.stdout
+    assert "fastest so far: onednn · 2 threads" in outcome.stdout
+    outcome = run_inline(*"tune --framework torch --workload lenet --show --json".split())
+    assert outcome.returncode == 1 and json.loads(outcome.stdout)["untried"] == 5
+
+
+def test_show_tells_what_an_interrupted_search_knows(run_inline, record, tmp_path):
+    results = tmp_path / "results"
+    store = Store(results)
+    store.create_and_check_folders()
+    settings = {"framework": "torch", "kernel": "onednn"}
+    fast, slow = (
+        record(threads=threads, steps=(seconds, seconds), **settings)
+        for threads, seconds in ((2, 0.01), (1, 0.02))
+    )
+    for launch in (fast, slow):
+        store.add(launch)
+    requests = [fast.request, slow.request, slow.request.model_copy(update={"threads": 4})]
+    search = tuning_results.OpenSearch(
+        started="2026-11-29T00:00:00.000Z",
+        command="xfbench tune --framework torch --workload lenet --resume",
+        first_launches=tuple(requests),
+    )
+    subject = "torch", "lenet", "cpu", "float32", machine_class(machine.describe_machine())
+    tuning_results.write_open_search(results, subject, search)
+    outcome = run_inline(*"tune --framework torch --workload lenet --show".split())
+    assert outcome.returncode == 1
+    assert outcome.stdout == (
+        "lenet · torch: unfinished: 2 of 3 planned settings tried, none confirmed; continue with "
+        "--resume\n  fastest so far: onednn · 2 threads\n"
+    )
+    assert f"continue it: {search.command}\n" in outcome.stderr
+    outcome = run_inline(*"tune --framework torch --workload lenet --show --json".split())
+    document = json.loads(outcome.stdout)
+    assert (document["settings"], document["untried"]) == (3, 1)
+    assert document["best"]["threads"] == 2 and not document["confirmed"]
 
 
 @pytest.mark.deep
@@ -181,7 +228,8 @@ def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_p
     assert outcome.returncode == 0, outcome.stderr
     first, *lines = outcome.stdout.splitlines()
     assert first == "4 settings, at most 80 launches"
-    assert lines[0].startswith("time: at least 14 launches; starting and verifying take further")
+    assert lines[0] == "time: at least 14 launches; verification comes on top, with --budget too"
+    assert lines[1].startswith("budget: what all settings need is unknown: no earlier")
     assert "rung 1: 4 settings, launches per setting: 1, steps: 1" in lines
     assert (
         "more rungs if launches differ too much to decide: at most 4, "
@@ -208,6 +256,10 @@ def test_dry_run_warns_of_a_budget_below_the_first_rung(run_process, odd_framewo
         "take about 29 s"
     )
     assert "too short" not in run_process("tune", *over.split(), "--budget", "30s").stderr
+    # The 10 launches of the confirmation take 11 s each.
+    assert "budget: all settings need at least 3 min; a smaller" in outcome.stdout
+    document = json.loads(run_process("tune", *over.split(), "--json").stdout)
+    assert document["needed_seconds"] == pytest.approx(29 + 10 * 11)
 
 
 def test_several_batch_sizes_give_a_warning(run_process, odd_framework):

@@ -157,4 +157,4 @@ def test_the_page_of_the_environment_is_complete():
     internal = {"XFBENCH_RUN", "XFBENCH_WATCH"}  # not for users
     assert {name for name in names if name not in text} == internal
     codes = re.findall(r"^- (\d+): ", text.partition("## Exit codes")[2], re.MULTILINE)
-    assert codes == ["0", "1", "2", "3", "130"]
+    assert codes == ["0", "1", "2", "3", "130", "143"]

@@ -196,15 +196,20 @@ def test_killed_driver_leaves_no_worker(run_arguments, tmp_path, ranks):
     assert [path.name[:8] for path in (results / "runs").iterdir()] == ["running-"]
 
 
-def test_sigterm_to_the_driver_ends_worker_descendants(run_arguments, tmp_path):
+def test_sigterm_ends_a_run_like_an_interrupt(run_arguments, tmp_path):
     """Schedulers and shutdowns send SIGTERM."""
     results = tmp_path / "results"
     arguments = run_arguments(HANG, results=results)
-    driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.DEVNULL)
+    driver = subprocess.Popen(command_line(*arguments), stderr=subprocess.PIPE, text=True)
     wait_for(lambda: list_running(results, _is_sleep), 60)
     driver.send_signal(signal.SIGTERM)
-    driver.wait()
+    _, errors = driver.communicate()
     wait_for(lambda: not list_running(results), 15)
+    assert driver.returncode == 143
+    *_, kept, last = errors.splitlines()
+    assert kept.startswith("interrupted after 0 launches, which are kept in")
+    assert kept.endswith("continue with --resume")
+    assert last == "xfbench: ended by SIGTERM; finished work is kept"
 
 
 def test_missing_gpu_is_unavailable_without_a_launch(launch_fake):

@@ -305,9 +305,18 @@ from xfbench.analysis import comparison
 from xfbench.exchange import audit
 from xfbench.workloads import WorkloadError
 
-def interrupt():
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(60)
+def send(number):
+    def interrupt():
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+    return interrupt
+
+def send_sigterm_twice():
+    try:
+        send(signal.SIGTERM)()
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise typer.Exit(7)  # the cleanup was not interrupted
 
 def failing(error):
     def fail():
@@ -327,7 +336,9 @@ ENDS = {
     "OSError: permission denied": failing(OSError(13, "denied")),
     "BrokenPipeError": failing(BrokenPipeError()),
     "RuntimeError": failing(RuntimeError("")),
-    "SIGINT": interrupt,
+    "SIGINT": send(signal.SIGINT),
+    "SIGTERM": send(signal.SIGTERM),
+    "SIGTERM twice": send_sigterm_twice,
 }
 
 def status(arguments):

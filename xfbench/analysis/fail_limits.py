@@ -6,10 +6,13 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from xfbench.analysis.comparison import CellComparison
 from xfbench.base import errors
+
+# A cell is certainly beyond the limit; else, a cell is not checked or too noisy; else, "PASS".
+LimitOutcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ class FailLimit:
             "limit": self.text,
             "must_find": self.must_find,
             "passed": not problems,
+            "outcome": judge_limits([self], comparisons, gaps).lower(),
             "problems": problems,
             "detectable_changes": [self.detectable_change(row) for row in comparisons],
         }
@@ -130,6 +134,17 @@ class FailLimit:
         )
         times_as_narrow = math.log1p(visible) / abs(math.log(true_ratio / limit))
         return math.ceil(comparison.figures.ratio.launches * times_as_narrow**2)
+
+
+def judge_limits(
+    limits: Sequence[FailLimit], comparisons: Sequence[CellComparison], gaps: Sequence[str]
+) -> LimitOutcome:
+    """Return the outcome of all limits together. `gaps`: as in `FailLimit.list_problems`."""
+    if any(limit.is_exceeded(row) for limit in limits for row in comparisons):
+        return "FAIL"
+    if any(limit.list_problems(comparisons, gaps) for limit in limits):
+        return "INCONCLUSIVE"
+    return "PASS"
 
 
 def _parse_change(text: str) -> float | None:

@@ -5,9 +5,12 @@ A command imports its modules only when it runs. So `--help` needs little time.
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -36,6 +39,7 @@ from xfbench.cli import (
 from xfbench.cli.options import GroupedCommand
 
 _INTERRUPTED_STATUS = 130
+_SIGTERM_STATUS = 128 + signal.SIGTERM
 _INTERNAL_ERROR_STATUS = 3
 _MAX_LINE_CHARS = 4000
 # The base class of typer's usage errors, looked up because typer has its own copy of click.
@@ -94,48 +98,84 @@ def main() -> None:
     - `2`: the command line or a file is wrong.
     - `3`: there is a bug in xfbench.
     - `130`: the command was interrupted; all records are kept.
+    - `143`: the same, by SIGTERM.
     """
+    with _interrupt_on_sigterm() as received_signals:
+        status = _run_command_and_report_errors(received_signals)
+    sys.exit(status)
+
+
+@contextmanager
+def _interrupt_on_sigterm() -> Iterator[list[int]]:
+    """Make SIGTERM end the command as Ctrl-C does. Yield a list that gets the signal's number.
+
+    A further SIGTERM has no effect, because `timeout` and schedulers may send it twice.
+    """
+    received_signals: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        signal.signal(number, lambda *_: None)
+        received_signals.append(number)
+        raise KeyboardInterrupt
+
+    previous_handler = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield received_signals
+    finally:
+        signal.signal(signal.SIGTERM, previous_handler)
+
+
+def _run_command_and_report_errors(received_signals: Sequence[int]) -> int:
+    """Run the command line, print any error, and return the exit status."""
     debug = "--debug" in sys.argv[1:]
     try:
         status = app(standalone_mode=False)
         if status == _INTERRUPTED_STATUS:  # typer turns Ctrl-C into a status
             raise KeyboardInterrupt
+        return int(status or 0)
     except XfbenchError as error:
         if debug:
             raise
-        status = _print_error(str(error), error.exit_status)
+        return _print_error(str(error), error.exit_status)
     except ParseError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command
             print(getattr(error, "ctx").get_help())  # noqa: B009
-            sys.exit(0)
+            return 0
         message: str = getattr(error, "format_message")()  # noqa: B009
-        status = _print_error(
+        return _print_error(
             " ".join(message.split()) or "wrong command line: see xfbench --help", 2
         )
     except (KeyboardInterrupt, typer.Abort):
-        status = _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)
+        if received_signals:
+            return _print_error("ended by SIGTERM; finished work is kept", _SIGTERM_STATUS)
+        return _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)
     except BrokenPipeError:
         sys.stderr.close()
-        status = 0
+        return 0
     except Exception as error:
         if debug:
             raise
-        from xfbench.workloads import WorkloadError
+        return _print_unexpected_error(error)
 
-        if isinstance(error, WorkloadError):
-            sys.exit(_print_error(str(error), 2))
-        if isinstance(error, OSError) and (system_message := disk_or_limit_error_message(error)):
-            sys.exit(
-                _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
-            )
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
-        ) as log:
-            log.write(traceback.format_exc())
-        status = _print_error(
-            f"bug in xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
-        )
-    sys.exit(status)
+
+def _print_unexpected_error(error: Exception) -> int:
+    """Print an error that is not an XfbenchError, and return the exit status.
+
+    The traceback of a bug is written to a file.
+    """
+    from xfbench.workloads import WorkloadError
+
+    if isinstance(error, WorkloadError):
+        return _print_error(str(error), 2)
+    if isinstance(error, OSError) and (system_message := disk_or_limit_error_message(error)):
+        return _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
+    ) as log:
+        log.write("".join(traceback.format_exception(error)))
+    return _print_error(
+        f"bug in xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
+    )
 
 
 def _print_error(message: str, status: int) -> int:

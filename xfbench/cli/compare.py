@@ -41,7 +41,8 @@ _FailOnOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Exit with status 1 if a cell of A is certainly slower (or faster) than B by this "
-        "much or more, such as slower:5%, or if a cell cannot be compared. Repeat it for both.",
+        "much or more, such as slower:5%, or if a cell cannot be compared. The last line of "
+        "standard error ends in PASS, FAIL or INCONCLUSIVE. Repeat it for both.",
         show_default=False,
         metavar="LIMIT",
     ),
@@ -117,10 +118,8 @@ def compare(
             _print_markdown_summary(result, limits)
         else:
             _print_comparison(result, limits, as_json)
-    for limit in limits:
-        _say_limit(limit, comparisons, gaps)
-    if any(limit.list_problems(comparisons, gaps) for limit in limits):
-        raise typer.Exit(1)
+    if limits:
+        _say_limits_exit_unless_passed(limits, comparisons, gaps)
 
 
 def _parse_limits(texts: Sequence[str], must_find: str | None) -> list[FailLimit]:
@@ -207,6 +206,7 @@ def _print_markdown_summary(result: SideComparison, limits: Sequence[FailLimit])
     """
     from collections import Counter
 
+    from xfbench.analysis.fail_limits import judge_limits
     from xfbench.rendering import formats, tables
 
     verdicts = Counter((row.verdict or "without a verdict") for row in result.comparisons)
@@ -219,8 +219,7 @@ def _print_markdown_summary(result: SideComparison, limits: Sequence[FailLimit])
             goals += f", must find {limits[0].must_find:.1%}"
         problems = [limit.list_problems(result.comparisons, result.gaps) for limit in limits]
         heading, lines = "Why:", [*dict.fromkeys(itertools.chain(*problems))]
-        is_exceeded = any(limit.is_exceeded(row) for limit in limits for row in result.comparisons)
-        word = "FAIL" if is_exceeded else "INCONCLUSIVE" if lines else "PASS"
+        word = judge_limits(limits, result.comparisons, result.gaps)
         outcome = f"{word} ({escape_field(goals)}): "
     print(f"**Training speed: {outcome}{counts}**\n")
     for name, text in _describe_sides(result).items():
@@ -270,14 +269,25 @@ def _compare_with_itself_and_print(side: Side, as_json: bool) -> Sequence[CellCo
     return comparisons
 
 
-def _say_limit(
-    limit: FailLimit, comparisons: Sequence[CellComparison], gaps: Sequence[str]
+def _say_limits_exit_unless_passed(
+    limits: Sequence[FailLimit], comparisons: Sequence[CellComparison], gaps: Sequence[str]
 ) -> None:
-    """Print to standard error what change the limit would have found, and the problems."""
-    if sentence := limit.describe_detectable_change(comparisons):
-        say(f"--fail-on {limit.text}: {sentence}")
-    for problem in limit.list_problems(comparisons, gaps):
-        say(f"--fail-on {limit.text}: {problem}")
+    """Print to standard error what change each limit would have found, and its problems.
+
+    The last line has the outcome in a fixed form, for scripts. Exit with status 1 unless it is
+    PASS.
+    """
+    from xfbench.analysis.fail_limits import judge_limits
+
+    for limit in limits:
+        if sentence := limit.describe_detectable_change(comparisons):
+            say(f"--fail-on {limit.text}: {sentence}")
+        for problem in limit.list_problems(comparisons, gaps):
+            say(f"--fail-on {limit.text}: {problem}")
+    outcome = judge_limits(limits, comparisons, gaps)
+    say(f"--fail-on: {outcome}")
+    if outcome != "PASS":
+        raise typer.Exit(1)
 
 
 _HINT = "name the fields that differ on one side (threads=2, kernel=native)"

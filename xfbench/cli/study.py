@@ -428,10 +428,32 @@ def _print_plan_and_time_estimate(
     _print_searches(batch_searches)
     for name in prepared.missing_data:
         _print_wrapped(f"left out: {media.missing_data_message(name)}")
-    for cell, count, reason in (*launch_rows, *skipped_rows):
-        label = f"{cell.label()} · batch {cell.global_batch_size}"
+    rows = (*launch_rows, *skipped_rows)
+    labels = _label_cells([cell for cell, _, _ in rows])
+    for label, (_, count, reason) in zip(labels, rows, strict=True):
         launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
         _print_wrapped(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
+
+
+def _label_cells(cells: Sequence[Cell]) -> list[str]:
+    """Return a label for each cell. Cells with equal labels say in what else they differ."""
+    from xfbench.analysis.grouping import HIDDEN_FIELDS, describe_hidden_differences
+    from xfbench.progress import describe_differences
+
+    labels = [f"{cell.label()} · batch {cell.global_batch_size}" for cell in cells]
+    lookalikes: dict[str, list[int]] = {}
+    for number, label in enumerate(labels):
+        lookalikes.setdefault(label, []).append(number)
+    for label, numbers in lookalikes.items():
+        requests = [cells[number].request(1) for number in numbers]
+        differences = zip(
+            describe_hidden_differences(requests),
+            describe_differences(requests, HIDDEN_FIELDS),
+            strict=True,
+        )
+        for number, texts in zip(numbers, differences, strict=True):
+            labels[number] = " · ".join(filter(None, (label, *texts)))
+    return labels
 
 
 def _print_wrapped(line: str) -> None:

@@ -28,8 +28,10 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 if TYPE_CHECKING:
+    from xfbench.model.request import Request
+    from xfbench.planning.durations import Estimate
     from xfbench.store.results_folder import Store
-    from xfbench.store.tuning_results import Figure, Tuning
+    from xfbench.store.tuning_results import Figure, OpenSearch, Tuning
     from xfbench.tuning.searching import SearchOptions
     from xfbench.tuning.space import Space, SpaceRequest
 
@@ -82,7 +84,8 @@ _BudgetOption = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="Total time of all launches, such as 600s or 10m (default: no limit).",
+        help="Total time of all launches, such as 600s or 10m (default: no limit). Verification "
+        "comes on top. --dry-run says how much all settings need; a smaller budget stops early.",
         show_default=False,
     ),
 ]
@@ -147,7 +150,7 @@ def tune(
     store = Store(paths.results(values.get("results")))
     subject = framework, workload, device, precision
     if show:
-        _show_last_search(store.folder, subject, as_json)
+        _show_last_search(store, subject, as_json)
         return
     tuning_request = _build_space_request(
         options, values, framework, workload, device, precision, batch_size, over or ()
@@ -158,9 +161,9 @@ def tune(
         raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
     _warn_of_batch_sizes_and_budget(tuning_request, search_space, choices, store)
     if values.get("dry_run"):
-        _print_plan(search_space, choices, as_json)
+        _print_plan(search_space, choices, store, as_json)
         return
-    with _mark_as_open(store.folder, subject) as update_note:
+    with _mark_as_open(store.folder, subject, search_space) as update_note:
         messages = progress.Messages()
         tuning = searching.find_and_confirm_best_setting(search_space, choices, store, messages)
         file = tuning.write(store.folder)
@@ -199,7 +202,9 @@ def _build_space_request(
 
 
 @contextmanager
-def _mark_as_open(results: Path, subject: Subject) -> Iterator[Callable[[Tuning], None]]:
+def _mark_as_open(
+    results: Path, subject: Subject, search_space: Space
+) -> Iterator[Callable[[Tuning], None]]:
     """Note in the results folder that a search of this subject is open, and how to continue it.
 
     Call the yielded function with the result of the search. It deletes the note if a setting is
@@ -211,13 +216,18 @@ def _mark_as_open(results: Path, subject: Subject) -> Iterator[Callable[[Tuning]
     from xfbench.model.machines import machine_class
     from xfbench.model.sealed import utc_now
     from xfbench.store import tuning_results
+    from xfbench.tuning import searching
 
     key = (*subject, machine_class(machine.describe_machine()))
     started, words = utc_now(), ["xfbench", *sys.argv[1:]]
     words += [] if "--resume" in words else ["--resume"]
 
     def write_note(words: Sequence[str]) -> Path:
-        search = tuning_results.OpenSearch(started=started, command=shlex.join(words))
+        search = tuning_results.OpenSearch(
+            started=started,
+            command=shlex.join(words),
+            first_launches=tuple(searching.first_launches(search_space)),
+        )
         return tuning_results.write_open_search(results, key, search)
 
     def update_note(tuning: Tuning) -> None:
@@ -263,10 +273,11 @@ def _build_show_command(subject: Subject, results: Path | None) -> str:
     return _build_command(subject, *(["--results", str(results)] if results else []), "--show")
 
 
-def _show_last_search(results: Path, subject: Subject, as_json: bool) -> None:
+def _show_last_search(store: Store, subject: Subject, as_json: bool) -> None:
     """Print the last confirmed search of this kind of machine for these settings.
 
-    Say whether a newer search is open. Raises NoMatchError if no search is confirmed.
+    Say whether a newer search is open. If no search is confirmed, print what the last one knows,
+    and exit with status 1. Raises NoMatchError if there is no search.
     """
     from xfbench.base.errors import NoMatchError
     from xfbench.host import machine
@@ -277,26 +288,69 @@ def _show_last_search(results: Path, subject: Subject, as_json: bool) -> None:
     machine_kind = machine_class(machine.describe_machine())
     searches = [
         search
-        for search in tuning_results.read_sorted_searches(results, say)
-        if search.confirmed
-        and tuple(getattr(search.best, name) for name in _SUBJECT_FIELDS) == subject
+        for search in tuning_results.read_sorted_searches(store.folder, say)
+        if tuple(getattr(search.best, name) for name in _SUBJECT_FIELDS) == subject
         and machine_class(search.machine) == machine_kind
     ]
-    open_search = tuning_results.read_open_search(results, (*subject, machine_kind))
+    confirmed = [search for search in searches if search.confirmed]
+    open_search = tuning_results.read_open_search(store.folder, (*subject, machine_kind))
     if open_search:
         say(
-            f"a newer search, started {open_search.started}, is not finished; if it does not run "
-            f"any more, continue it: {open_search.command}"
+            f"{'a newer' if confirmed else 'the'} search, started {open_search.started}, is not "
+            f"finished; if it does not run any more, continue it: {open_search.command}"
         )
-    if not searches:
-        raise NoMatchError(
-            f"{results} has no confirmed result of `{_build_command(subject)}` for this kind of "
-            "machine: give another results folder with --results"
-        )
-    if as_json:
-        print(json.dumps(searches[-1].document()))
+    if confirmed:
+        if as_json:
+            print(json.dumps(confirmed[-1].document()))
+        else:
+            print(*reuse.describe_for_reuse(confirmed[-1]), sep="\n")
         return
-    print(*reuse.describe_for_reuse(searches[-1]), sep="\n")
+    if open_search and not (searches and searches[-1].created > open_search.started):
+        _print_interrupted(open_search, subject, store, as_json)
+    elif searches:
+        print(json.dumps(searches[-1].document())) if as_json else _print_unconfirmed(searches[-1])
+    else:
+        raise NoMatchError(
+            f"{store.folder} has no confirmed result of `{_build_command(subject)}` for this kind "
+            "of machine: give another results folder with --results"
+        )
+    raise typer.Exit(1)
+
+
+def _print_interrupted(
+    open_search: OpenSearch, subject: Subject, store: Store, as_json: bool
+) -> None:
+    """Print how many settings a search without a result has tried, and the fastest of them."""
+    from xfbench import statistics
+    from xfbench.store import lookup
+    from xfbench.tuning.space import describe_setting
+
+    first_launches = open_search.first_launches
+    records = lookup.find_ok_or_invalid_records(first_launches, store)
+    tried = {record.request for record in records}
+    fastest = max(
+        (record for record in records if record.status == "ok"),
+        key=statistics.launch_throughput,
+        default=None,
+    )
+    best = fastest and fastest.request and fastest.request.cell()
+    if as_json:
+        document = {
+            "confirmed": False,
+            "settings": len(first_launches),
+            "untried": len(first_launches) - len(tried),
+            "best": best and best.model_dump(mode="json"),
+            "command": open_search.command,
+        }
+        print(json.dumps(document))
+        return
+    framework, workload, *_ = subject
+    print(
+        f"{workload} · {framework}: unfinished: {len(tried)} of {len(first_launches)} planned "
+        "settings tried, none confirmed; continue with --resume"
+    )
+    if best:
+        print(f"  fastest so far: {describe_setting(best)}")
 
 
 def _build_search_options(
@@ -362,11 +416,15 @@ def _parse_over_option(pairs: Sequence[str]) -> dict[str, list[str]]:
     return values_by_name
 
 
-def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> None:
+def _print_plan(search_space: Space, choices: SearchOptions, store: Store, as_json: bool) -> None:
     """Print the settings to try, the planned rungs (rounds) and the maximum number of launches."""
+    from xfbench.cli.earlier_records import read_newest
+    from xfbench.planning.durations import estimate_duration
     from xfbench.tuning import halving, searching
     from xfbench.tuning.space import build_setting
 
+    requests = searching.smallest_search_requests(search_space, choices)
+    needed = estimate_duration(requests, read_newest(store))
     rungs = [
         {
             "settings": planned_rung.settings,
@@ -393,12 +451,15 @@ def _print_plan(search_space: Space, choices: SearchOptions, as_json: bool) -> N
                 "min_seconds": search_space.default.min_seconds,
             },
             "launches_at_most": max_launches,
+            "needed_seconds": _sum_known_seconds(needed),
         }
         print(json.dumps(document))
         return
     from xfbench.rendering import formats
 
-    for line in _describe_plan(search_space, choices, rungs, max_launches):
+    size = f"{len(search_space.cells)} settings, at most {max_launches} launches"
+    time_lines = _describe_needed_time(requests, needed)
+    for line in (size, *time_lines, *_describe_plan(search_space, choices, rungs)):
         print(formats.wrap_line(line, terminal_width()))
 
 
@@ -406,38 +467,36 @@ def _describe_length(steps: int | None, min_seconds: float | None) -> str:
     return f"steps: {steps}" + (f" or more, for {min_seconds:g} s" if min_seconds else "")
 
 
-def _describe_least_time(
-    search_space: Space, choices: SearchOptions, rungs: Sequence[Mapping[str, Any]]
-) -> str:
-    """Return how many launches the search has at least, and how long their timed steps take.
-
-    At least two settings are confirmed. Without a minimum duration, only the launches are known.
-    """
-    parts = [
-        *((rung["settings"] * rung["launches"], rung["min_seconds"]) for rung in rungs),
-        (min(2, len(search_space.cells)) * choices.min_launches, search_space.default.min_seconds),
-    ]
-    launches = sum(count for count, _ in parts)
-    timed_seconds = sum(count * (seconds or 0.0) for count, seconds in parts)
-    timed = f" with {timed_seconds / 60:.1f} min of timed steps" if timed_seconds else ""
-    return (
-        f"time: at least {launches} launches{timed}; starting and verifying take further time"
-        + ("" if choices.budget_seconds else "; end it with --budget, such as --budget 10m")
+def _describe_needed_time(requests: Sequence[Request], needed: Estimate) -> Iterator[str]:
+    """Yield how many launches the search has at least, and the smallest useful budget."""
+    yield f"time: at least {len(requests)} launches; verification comes on top, with --budget too"
+    seconds = _sum_known_seconds(needed)
+    if seconds is None:
+        yield "budget: what all settings need is unknown: no earlier launches are like these"
+        return
+    amount = "at least" if needed.unknown else "about"
+    yield (
+        f"budget: all settings need {amount} {math.ceil(seconds / 60)} min; a smaller budget stops "
+        "early"
     )
+
+
+def _sum_known_seconds(estimate: Estimate) -> float | None:
+    """Return the estimated seconds of all launches; None if some launches may take any time."""
+    if estimate.unknown and not estimate.unknown_seconds:
+        return None
+    return estimate.seconds + estimate.unknown_seconds
 
 
 def _describe_plan(
     search_space: Space,
     choices: SearchOptions,
     rungs: Sequence[Mapping[str, Any]],
-    max_launches: int,
 ) -> Iterator[str]:
-    """Yield the size of a search, its rungs and its settings, one line each."""
+    """Yield the rungs of a search and its settings, one line each."""
     from xfbench.tuning import halving, repeating
     from xfbench.tuning.space import describe_setting
 
-    yield f"{len(search_space.cells)} settings, at most {max_launches} launches"
-    yield _describe_least_time(search_space, choices, rungs)
     for number, rung in enumerate(rungs, 1):
         yield (
             f"rung {number}: {rung['settings']} settings, "

@@ -183,8 +183,10 @@ def certify_requests(
     say: Callable[[str], None],
     *,
     with_timed_batches: bool = True,
-) -> None:
+) -> int:
     """Find or create the certificates of the requested cells.
+
+    Return how many certificates of "equal" come from an earlier verification.
 
     Cells that need the same certificate are verified once. The certificates are copied to the
     results folder. One of "different" speaks against earlier launches that name none.
@@ -198,6 +200,7 @@ def certify_requests(
     """
     verifier = Verifier(say_progress)
     session.store.create_and_check_folders()
+    reused = 0
     for request in choose_verified(requests):
         environment = session.environments.get(request.environment_key)
         if environment is None:
@@ -207,6 +210,7 @@ def certify_requests(
             continue
         subject = build_subject(request, environment)
         cell_certificate = find_cached_certificate(subject)
+        is_cached = cell_certificate is not None
         if cell_certificate is None:
             try:
                 cell_certificate = store_verdict_unless_unsupported(
@@ -222,10 +226,12 @@ def certify_requests(
             say(f"{request.label()}: different, {cell_certificate.finding}")
             copy_cached_certificate(cell_certificate, session.store)
             continue
+        reused += is_cached
         _copy_certificate_to_session(cell_certificate, request, session)
     if with_timed_batches:
         equal = [each for each in requests if certified_fields(each) in session.certificates]
         _certify_timed_batches(verifier, equal, session, say)
+    return reused
 
 
 def _certify_timed_batches(
@@ -239,7 +245,7 @@ def _certify_timed_batches(
     Batch sizes that need the same interpreter, network and threads are verified in one process.
     """
     missing: dict[tuple[Subject, int], dict[TimedBatch, list[Request]]] = {}
-    for request in requests:
+    for request in {batch_certified_fields(each): each for each in requests}.values():
         environment = session.environments[request.environment_key]
         subject = single_rank_subject(build_subject(request, environment))
         batch = TimedBatch.from_request(request)

@@ -273,6 +273,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("computing", lambda row: _step_share_text(row, "compute")),
         ("waiting", lambda row: _step_share_text(row, "waiting")),
         ("exchange", lambda row: _step_share_text(row, "exposed")),
+        ("median step", lambda row: _milliseconds_text(row, "median_seconds")),
         ("to send", lambda row: _exchanged_bytes_text(row, "bytes_per_step")),
         ("counted", lambda row: _exchanged_bytes_text(row, "counted_bytes")),
         ("an epoch", lambda row: _exchanged_bytes_text(row, "bytes_per_epoch")),
@@ -316,7 +317,10 @@ def _checkpoint_text(row: Row, cost_text: Callable[[CheckpointCosts], str]) -> s
 
 
 def _step_share_text(row: Row, share_name: str) -> str:
+    """Return a share of the step. A single rank exchanges nothing, so it only computes."""
     shares = row.communication
+    if row.ranks == 1 and row.steps:
+        return "100%" if share_name == "compute" else "0%"
     if shares is None or (share_name == "exposed" and not shares.can_tell_exchange):
         return "–"
     return f"{max(0.0, getattr(shares, share_name)):.0%}"

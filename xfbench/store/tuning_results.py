@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.version import __version__
 from xfbench.model.record import Machine
-from xfbench.model.request import Cell
+from xfbench.model.request import Cell, Request
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
 from xfbench.statistics import CONFIDENCE, Interval
 
@@ -152,10 +152,13 @@ class OpenSearch(DocumentPart):
 
     - `started`: time of its start, in RFC 3339.
     - `command`: the command line that continues it.
+    - `first_launches`: the first launch of each setting that the search begins with; empty if an
+      earlier version wrote the file.
     """
 
     started: str
     command: str
+    first_launches: tuple[Request, ...] = ()
 
 
 def write_open_search(results: Path, subject: Sequence[str], search: OpenSearch) -> Path:

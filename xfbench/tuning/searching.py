@@ -213,6 +213,25 @@ def first_rung_requests(space: Space) -> list[Request]:
     return [shorten(cell, rungs[0]).request(1) for cell in first_rung_cells(space)]
 
 
+def first_launches(space: Space) -> list[Request]:
+    """Return the first launch of each setting with which the search begins."""
+    return first_rung_requests(space) or [cell.request(1) for cell in space.cells]
+
+
+def smallest_search_requests(space: Space, choices: SearchOptions) -> list[Request]:
+    """Return the launches of a search without extra rungs, which confirms as little as it can.
+
+    Which settings reach the later rungs is unknown, so the first settings stand for them.
+    """
+    requests = []
+    for rung in planned_rungs(space):
+        cells = first_rung_cells(space) if rung.number == 1 else space.cells[: rung.settings]
+        requests += [shorten(cell, rung).request(block) for block in rung.blocks for cell in cells]
+    compared = [*dict.fromkeys([space.default, *space.cells])][:FINALISTS]
+    launches = range(1, choices.min_launches + 1)
+    return requests + [cell.request(launch) for launch in launches for cell in compared]
+
+
 def max_launches(space: Space, choices: SearchOptions) -> int:
     """Return the maximum number of launches of a search.
 

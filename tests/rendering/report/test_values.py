@@ -71,6 +71,25 @@ def test_limit_is_drawn_at_100_percent_and_bars_are_shares(board):
     assert achieved / limit == pytest.approx(share / 100, rel=0.05)
 
 
+def test_rows_with_a_disturbed_limit_are_counted_below_the_figure(board):
+    records, certificates = board
+    product = records[0].limit.matrix_product
+
+    def build_note(mkl_tries):
+        changed = []
+        for record in records:
+            tries = mkl_tries if record.request.kernel == "mkl" else (product,) * 5
+            limit = record.limit.model_copy(update={"matrix_product_tries": tries})
+            changed.append(vary_record(record, limit=limit))
+        return build_figure(changed, certificates, "Share of the limit").note
+
+    assert build_note((product,) * 5) == ""
+    assert build_note((product, product / 3)) == (
+        "1 row left out: other work disturbed the measurement of the matrix product, so the limit "
+        "is unknown."
+    )
+
+
 @pytest.mark.parametrize(("law", "per_rank"), [("strong", (8, 4, 2)), ("weak", (8, 8, 8))])
 def test_scaling_figure_includes_the_ideal_line(measured, law, per_rank):
     records = [

@@ -433,7 +433,20 @@ def _build_share_of_limit_figure(
         bars=tuple(bars[:MOST_BARS]),
         limit=(1.0, "limit"),
         percent=True,
-        note=_note_if_truncated(len(bars), MOST_BARS),
+        note=" ".join(
+            filter(None, [_note_if_truncated(len(bars), MOST_BARS), _disturbed_peaks_note(rows)])
+        ),
+    )
+
+
+def _disturbed_peaks_note(rows: Sequence[Row]) -> str:
+    """Return a sentence about the rows without a share because their peak was disturbed, or ""."""
+    count = sum(row.peak_disturbed for row in rows)
+    if not count:
+        return ""
+    return (
+        f"{pluralize(count, 'row')} left out: other work disturbed the measurement of the matrix "
+        "product, so the limit is unknown."
     )
 
 
