@@ -5,7 +5,14 @@ import json
 from xfbench.base import digests
 from xfbench.host import machine
 from xfbench.model import facts
-from xfbench.model.certificate import Certificate, Subject, subject_of_record
+from xfbench.model.certificate import (
+    BATCH_SCHEMA,
+    Certificate,
+    Subject,
+    TimedBatch,
+    single_rank_subject,
+    subject_of_record,
+)
 from xfbench.model.record import Record, Software
 from xfbench.statistics import Block
 from xfbench.store.tuning_results import Figure, Tuning
@@ -52,6 +59,14 @@ def build_certificate(subject, verdict="equal", finding=None):
         checks=(),
         framework_version="1.0",
     )
+
+
+def build_batch_certificate(record, verdict="equal", finding=None, **batch_changes):
+    """Return a certificate for the timed batch of a record, with changes in the batch."""
+    batch = TimedBatch.from_request(record.request).model_copy(update=batch_changes)
+    subject = single_rank_subject(subject_of_record(record))
+    fields = build_certificate(subject, verdict, finding).model_dump(exclude={"id", "schema_"})
+    return Certificate.make(**{**fields, "schema_": BATCH_SCHEMA, "timed_batch": batch})
 
 
 def write_older_certificate(certificate, home):

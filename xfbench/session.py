@@ -29,7 +29,7 @@ from xfbench.execution import dry_run, job, job_queue
 from xfbench.execution.launch import LaunchContext, launch_obstacle, run_launch
 from xfbench.host import doctor, sites
 from xfbench.model import adapter
-from xfbench.model.certificate import certified_fields
+from xfbench.model.certificate import batch_certified_fields, certified_fields
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request, environment_key
@@ -209,8 +209,12 @@ class Session:
             self.context, frameworks, pythons or {}, site, allocator_names, revisions, self.say
         )
 
-    def certify(self, requests: Sequence[Request]) -> None:
-        """Verify each kind of cell that has no certificate yet."""
+    def certify(self, requests: Sequence[Request], *, with_timed_batches: bool = True) -> None:
+        """Verify each kind of cell that has no certificate yet.
+
+        `with_timed_batches`: whether the gradients of the batches that the cells train on are
+        verified too.
+        """
         started = time.monotonic()
         self._tell(Listener.verification_started)
         reused = certify.certify_requests(
@@ -218,6 +222,7 @@ class Session:
             self.context,
             partial(self._tell, Listener.verification_progress),
             self.say,
+            with_timed_batches=with_timed_batches,
         )
         kinds = {
             certified_fields(request)
@@ -225,7 +230,12 @@ class Session:
             if not launch_obstacle(request)
             and self.context.environments.get(request.environment_key)
         }
-        equal = len(kinds & set(self.context.certificates))
+        wrong = {
+            certified_fields(request)
+            for request in requests
+            if batch_certified_fields(request) in self.context.wrong_batches
+        }
+        equal = len(kinds & set(self.context.certificates) - wrong)
         seconds = time.monotonic() - started
         self._tell(Listener.verification_ended, equal, len(kinds), reused, seconds)
 

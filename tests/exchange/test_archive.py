@@ -9,7 +9,7 @@ import pytest
 from tests import sample_records
 from tests.sample_records import make_certified_record
 from xfbench.base import digests
-from xfbench.exchange import archive
+from xfbench.exchange import archive, audit
 from xfbench.exchange.archive import ArchiveError
 from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
@@ -69,6 +69,30 @@ def test_export_takes_the_certificate_that_covers_a_record_which_names_none(reco
     merged = Store(tmp_path / "merged")
     merging.merge_stores([target], merged, pytest.fail)
     assert merged.certificate_path(proof.id).is_file()
+
+
+def test_export_and_merge_take_the_certificate_of_the_timed_batch(record, tmp_path):
+    store, target = Store(tmp_path / "results"), Store(tmp_path / "there")
+    store.create_and_check_folders()
+    certified_record, proof = make_certified_record(record)
+    batch = sample_records.build_batch_certificate(certified_record)
+    for each in (proof, batch):
+        each.write(store.certificate_path(each.id))
+    store.add(
+        sample_records.vary_record(
+            certified_record, cell=certified_record.cell, batch_certificate=batch.id
+        )
+    )
+    assert import_into(export_all(store, tmp_path / "all.tar"), target) == (1, 0, [])
+    merged = Store(tmp_path / "merged")
+    merging.merge_stores([target], merged, pytest.fail)
+    for copy in (target, merged):
+        assert {*certificate.read_certificates(copy.folder)} == {proof.id, batch.id}
+        _, defects = audit.validate_results(copy.folder)
+        assert not defects
+        copy.certificate_path(batch.id).unlink()
+        _, defects = audit.validate_results(copy.folder)
+        assert [defect.detail for defect in defects] == [f"{batch.id} is missing"]
 
 
 def test_export_takes_the_certificate_that_speaks_against_a_record(record, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from tests.sample_records import (
     SOFTWARE,
+    build_batch_certificate,
     build_certificate,
     build_record_certificate,
     write_older_certificate,
@@ -90,6 +91,54 @@ def test_a_certificate_of_different_speaks_against_records_that_name_none(build_
     ):
         assert only_row(unverified, both).reason == "verified as different: wrong at loss"
         assert only_row(covered_record, both).reason is None
+
+
+def name_batch(covered_record, batch):
+    return covered_record.model_copy(update={"batch_certificate": batch.id})
+
+
+def test_a_batch_certificate_keeps_the_rank_and_takes_the_mark_away(build_covered):
+    covered_record, stored = build_covered()
+    batch = build_batch_certificate(covered_record)
+    both = {stored.id: stored, batch.id: batch}
+    for ranked_record in (covered_record, name_batch(covered_record, batch)):
+        row = only_row(ranked_record, both)
+        assert (row.reason, row.batch_certificate) == (None, batch.id)
+        assert "small batches" not in to_text(build_tables([ranked_record], both))
+    assert only_row(covered_record, {stored.id: stored}).is_proven_at_small_batches
+    marked = to_text(build_tables([covered_record], {stored.id: stored}))
+    assert "Proven at small batches: the gradients of the timed batch were not" in marked
+
+
+def test_a_wrong_timed_batch_has_no_rank(build_covered):
+    covered_record, stored = build_covered()
+    equal = build_batch_certificate(covered_record)
+    wrong = build_batch_certificate(covered_record, "different", "at a batch of 4: first at conv2")
+    certificates = {each.id: each for each in (stored, equal, wrong)}
+    reason = "verified as different: at a batch of 4: first at conv2"
+    assert only_row(covered_record, certificates).reason == reason
+    assert only_row(name_batch(covered_record, wrong), certificates).reason == reason
+    assert only_row(name_batch(covered_record, equal), certificates).reason is None
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 999}, {"threads": 99}])
+def test_a_certificate_of_another_batch_covers_nothing(build_covered, change):
+    covered_record, stored = build_covered()
+    batch = build_batch_certificate(covered_record, **change)
+    both = {stored.id: stored, batch.id: batch}
+    assert only_row(covered_record, both).is_proven_at_small_batches
+    reason = only_row(name_batch(covered_record, batch), both).reason
+    assert reason.startswith("the certificate is for ")
+    assert str([*change.values()][0]) in reason
+
+
+def test_a_batch_certificate_that_is_missing_or_alone_gives_no_rank(build_covered):
+    covered_record, stored = build_covered()
+    batch = build_batch_certificate(covered_record)
+    named = name_batch(covered_record, batch)
+    assert "not in the results folder" in only_row(named, {stored.id: stored}).reason
+    unnamed = covered_record.model_copy(update={"certificate": None})
+    assert only_row(unnamed, {batch.id: batch}).reason == NO_CERTIFICATE
 
 
 @pytest.mark.parametrize(

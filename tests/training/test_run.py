@@ -70,6 +70,7 @@ def test_a_network_is_trained_and_verified(records, framework, workload):
     record = records[framework, workload]
     assert record["status"] == "ok", record["reason"]
     assert record["certificate"]
+    assert record["batch_certificate"]
     assert len(record["measurement"]["step_seconds"]) == 5
     assert record["observed"]["framework_version"]
 

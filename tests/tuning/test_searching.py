@@ -9,8 +9,11 @@ import pytest
 
 from tests.sample_records import vary_record
 from xfbench.base.errors import UnavailableError
+from xfbench.equality import certify
+from xfbench.execution.launch import LaunchContext
+from xfbench.model.certificate import batch_certified_fields
 from xfbench.model.record import Conditions
-from xfbench.session import Listener
+from xfbench.session import Listener, Session
 from xfbench.store.results_folder import Store
 from xfbench.tuning import searching
 from xfbench.tuning.halving import Rung, search_by_successive_halving
@@ -227,3 +230,20 @@ def test_confirmation_uses_separate_blocks(build_launcher, cells):
     searching_records = launches.records[: -len(confirming)]
     assert max(record.request.launch for record in searching_records) == halved.blocks
     assert min(record.request.launch for record in confirming) == halved.blocks + 1
+
+
+def test_finalists_with_a_wrong_batch_are_found(cells, tmp_path, monkeypatch):
+    """A setting whose timed batch differs must not be named the best."""
+    context = LaunchContext(Store(tmp_path))
+    session = Session(context, Listener())
+
+    def certify_requests(requests, to, *_, with_timed_batches):
+        assert with_timed_batches
+        to.wrong_batches[batch_certified_fields(requests[1])] = "at a batch of 4: first at conv2"
+        return 0
+
+    monkeypatch.setattr(certify, "certify_requests", certify_requests)
+    wrong = searching._verify_batches_and_collect_wrong(cells[:3], session, SearchOptions())
+    assert wrong == {cells[1]: "different at a batch of 4: first at conv2"}
+    unverified = SearchOptions(verify=False)
+    assert searching._verify_batches_and_collect_wrong(cells[:3], session, unverified) == {}

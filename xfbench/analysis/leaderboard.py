@@ -213,6 +213,11 @@ class Row:
         """Whether other activity on the machine disturbed more than half of the launches."""
         return 2 * self.noisy > len(self.speeds)
 
+    @property
+    def is_proven_at_small_batches(self) -> bool:
+        """Whether the row is ranked though the gradients of its timed batch were not compared."""
+        return bool(self.reason is None and self.certificate and not self.batch_certificate)
+
     def is_of_another_run(self, row: Row) -> bool:
         """Return whether two rows have launches, but of runs that cannot be compared."""
         return bool(self.speeds and row.speeds) and not have_comparable_sessions(

@@ -223,7 +223,7 @@ def certify_requests(
         if cell_certificate is None:
             continue
         if cell_certificate.verdict != "equal":
-            say(f"{request.label()}: different, {cell_certificate.finding}")
+            _say_difference(request, cell_certificate, say)
             copy_cached_certificate(cell_certificate, session.store)
             continue
         reused += is_cached
@@ -251,6 +251,7 @@ def _certify_timed_batches(
         batch = TimedBatch.from_request(request)
         if cached := find_cached_certificate(subject, batch):
             _copy_batch_certificate_to_session(cached, request, session)
+            _say_difference(request, cached, say)
         else:
             batches = missing.setdefault((subject, batch.threads), {})
             batches.setdefault(batch, []).append(request)
@@ -267,10 +268,14 @@ def _certify_timed_batches(
                 )
                 continue
             batch_certificate = _make_and_cache(verdict, subject, batch, environment, _SEED)
-            if batch_certificate.verdict != "equal":
-                say(f"{first.label()}: different, {batch_certificate.finding}")
+            _say_difference(first, batch_certificate, say)
             for request in requests_by_batch[batch]:
                 _copy_batch_certificate_to_session(batch_certificate, request, session)
+
+
+def _say_difference(request: Request, found: Certificate, say: Callable[[str], None]) -> None:
+    if found.verdict != "equal":
+        say(f"{request.label()}: different, {found.finding}")
 
 
 def _verify_timed_batches(
@@ -351,7 +356,10 @@ def _copy_batch_certificate_to_session(
 ) -> None:
     """Copy a batch certificate to the results folder, and add its id to the session."""
     copy_cached_certificate(cached, session.store)
-    session.batch_certificates[batch_certified_fields(request)] = cached.id
+    key = batch_certified_fields(request)
+    session.batch_certificates[key] = cached.id
+    if cached.finding:
+        session.wrong_batches[key] = cached.finding
 
 
 def _certificate_cache_path(subject: Subject, batch: TimedBatch | None) -> Path:

@@ -34,6 +34,8 @@ class LaunchContext:
     - `certificates`: the id of the certificate that covers each combination of `certified_fields`.
     - `batch_certificates`: the id of the certificate for the timed batch of each combination of
       `batch_certified_fields`.
+    - `wrong_batches`: for each timed batch whose gradients are wrong, how they differ. The keys are
+      those of `batch_certificates`.
     - `unavailable`: the reason for each unavailable environment, by `Cell.environment_key`.
     - `allocators`: the memory allocators that are ready.
     - `unallocated`: the reason for each unavailable memory allocator.
@@ -50,6 +52,7 @@ class LaunchContext:
     environments: dict[str, Environment] = field(default_factory=dict)
     certificates: dict[CertifiedFields, str] = field(default_factory=dict)
     batch_certificates: dict[CertifiedFields, str] = field(default_factory=dict)
+    wrong_batches: dict[CertifiedFields, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     allocators: set[str] = field(default_factory=set)
     unallocated: dict[str, str] = field(default_factory=dict)

@@ -55,6 +55,7 @@ _OTHER_RUN_NOTE = (
     "Rows whose launches are of different runs are not compared, and share ranks. Launch the cells "
     "that you want to compare in one run."
 )
+_SMALL_BATCHES_NOTE = "Proven at small batches: the gradients of the timed batch were not compared."
 _LEVEL_NOTE = (
     "changed level: the steps of a launch became faster or slower for good. All of them count."
 )
@@ -142,6 +143,7 @@ def _launch_notes_text(row: Row) -> str:
     notes += [f"{row.unstable} changed level"] if row.unstable else []
     notes += [f"{row.steps.two_modes} with two modes"] if row.steps and row.steps.two_modes else []
     notes += [f"{row.failed} failed"] if row.failed else []
+    notes += ["proven at small batches"] if row.is_proven_at_small_batches else []
     return ", ".join(notes) or "–"
 
 
@@ -788,6 +790,10 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
         )
     if "of peak" in names and any(row.peak_disturbed for row in rows):
         yield _PEAK_NOTE
+    small = sum(row.is_proven_at_small_batches for row in rows)
+    if small:
+        which = "" if small == len(rows) else f"{small} of {len(rows)} rows: "
+        yield which + (_SMALL_BATCHES_NOTE if not which else _SMALL_BATCHES_NOTE.lower())
     if "exchange" in names and any(
         row.communication and not row.communication.can_tell_exchange for row in rows
     ):

@@ -19,7 +19,7 @@ from xfbench.execution import launch
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import core_latency, doctor, machine
 from xfbench.model import adapter, facts
-from xfbench.model.certificate import certified_fields
+from xfbench.model.certificate import batch_certified_fields, certified_fields
 from xfbench.model.machines import machine_class
 from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Record
@@ -127,9 +127,14 @@ def find_and_confirm_best_setting(
     ranking = (
         halved.finalists if halved.rungs else sorted(halved.finalists, key=space.default.__ne__)
     )
-    winner, *runners_up = ranking
     default_obstacle = launch.launch_obstacle(space.default.request(1))
     default_reason = default_obstacle[1] if default_obstacle else unverified.get(space.default)
+    compared = [*ranking, *([] if default_reason else [space.default])]
+    wrong = _verify_batches_and_collect_wrong(compared, session, choices)
+    if not (ranking := [cell for cell in ranking if cell not in wrong]):
+        raise errors.XfbenchError(f"no setting is right: {next(iter(wrong.values()))}")
+    winner, *runners_up = ranking
+    default_reason = default_reason or wrong.get(space.default)
     rivals = dict.fromkeys([*runners_up[:1], *([] if default_reason else [space.default])])
     # While some settings were never tried, none is the best of all, so there is none to confirm.
     confirmed = (
@@ -180,6 +185,11 @@ def find_and_confirm_best_setting(
                     relative=drop.relative,
                 )
                 for drop in halved.dropped
+            ),
+            *(
+                Loser(setting=build_setting(cell), rung=None, reason=reason)
+                for cell, reason in wrong.items()
+                if cell in space.cells
             ),
         ],
         best=best,
@@ -281,12 +291,32 @@ def _verify_and_collect_unverified(
         for request in {certified_fields(request): request for request in requests}.values():
             certify.attach_cached_certificate(request, session.context)
         return {}
-    session.certify(requests)
+    session.certify(requests, with_timed_batches=False)
     return {
         request.cell(): f"not verified: see `xfbench verify --framework {request.framework} "
         f"--workload {request.workload} --kernel {request.kernel}`"
         for request in requests
         if certified_fields(request) not in session.context.certificates
+    }
+
+
+def _verify_batches_and_collect_wrong(
+    cells: Sequence[Cell], session: Session, choices: SearchOptions
+) -> dict[Cell, str]:
+    """Verify the batches that the cells train on, and return what is wrong with a cell's.
+
+    Only cells that may be named the best are verified in this way, because each number of threads
+    needs a process. If `choices.verify` is false, verify nothing and return an empty dictionary.
+    """
+    if not choices.verify:
+        return {}
+    requests = [cell.request(1) for cell in dict.fromkeys(cells)]
+    session.certify(requests)
+    wrong_batches = session.context.wrong_batches
+    return {
+        request.cell(): f"different {finding}"
+        for request in requests
+        if (finding := wrong_batches.get(batch_certified_fields(request)))
     }
 
 

@@ -75,7 +75,12 @@ def _describe_configuration(row: Row) -> str:
 
 def _certainty_sentences(best: Row, table: Table) -> list[str]:
     """Return sentences about the rank, the throughput's interval and the certificate."""
-    return [_rank_sentence(best, table), _interval_sentence(best), "Its network is verified."]
+    verified = (
+        "Its network is verified at small batches."
+        if best.is_proven_at_small_batches
+        else "Its network is verified, also at its batch size."
+    )
+    return [_rank_sentence(best, table), _interval_sentence(best), verified]
 
 
 def _unranked_sentences(best: Row) -> list[str]:

@@ -1,0 +1,197 @@
+"""Gradients of batches as large as the timed one, compared with the truth of a small case."""
+
+import numpy as np
+import pytest
+
+from tests.equality.proofs import Proof, summarise_violations
+from xfbench.environments import environment
+from xfbench.equality import certify, jobs, timed_batch
+from xfbench.equality.jobs import CheckError
+from xfbench.equality.verify import Verdict, Verifier
+from xfbench.execution.launch import LaunchContext
+from xfbench.model import adapter, certificate
+from xfbench.model.certificate import batch_certified_fields, certified_fields
+from xfbench.model.request import Request
+from xfbench.store.results_folder import Store
+
+REFERENCE = Proof.of("reference").request
+
+
+def reference_environment():
+    return environment.ensure_environment(adapter.load("reference"))
+
+
+def verify_reference(batch_sizes, run=jobs.run_cases):
+    return timed_batch.verify_batch_sizes(
+        Verifier(run=run), REFERENCE, reference_environment(), batch_sizes
+    )
+
+
+def test_batches_of_any_size_are_equal_to_the_truth_of_few_images():
+    verdicts = verify_reference([1, 6, 64])
+    assert {size: verdict.verdict for size, verdict in verdicts.items()} == dict.fromkeys(
+        [1, 6, 64], "equal"
+    )
+    for verdict in verdicts.values():
+        assert 0 < verdict.worst.excess < 1
+        assert {check.kind for check in verdict.checks} == {
+            "whole network, float32, own weights",
+            "whole network, float32, scaled weights",
+        }
+        # Sharp enough to show TF32: LeNet needs no blocks.
+        assert all(check.loosest < 2**-12 for check in verdict.checks)
+
+
+def change_gradients(factor, only_batch=None):
+    """Return a function like `jobs.run_cases` that changes the gradients of one parameter."""
+
+    def run(documents, *rest):
+        results = jobs.run_cases(documents, *rest)
+        for arrays in results.arrays.values():
+            images = int(arrays.get("images", 0))
+            if only_batch in (None, images) and "gradient/conv2/weight" in arrays:
+                arrays["gradient/conv2/weight"] *= factor
+        return results
+
+    return run
+
+
+def test_a_wrong_gradient_makes_only_its_batch_different():
+    verdicts = verify_reference([32, 64], change_gradients(1.001, only_batch=64))
+    assert verdicts[32].verdict == "equal"
+    assert verdicts[64].verdict == "different"
+    assert verdicts[64].worst.quantity == "gradient/conv2/weight"
+
+
+def test_a_worker_that_ignores_the_size_proves_nothing():
+    """The worker of an earlier revision computes the few images of the case."""
+
+    def run(documents, *rest):
+        return jobs.run_cases([{**document, "copies": 1} for document in documents], *rest)
+
+    verdict = verify_reference([64], run)[64]
+    assert verdict.verdict == "unsupported"
+    assert verdict.reason == "its worker did not compute a batch of 64 images"
+
+
+def test_limits_grow_with_the_square_root_of_the_batch():
+    [small, large] = (
+        min(check.tolerance for check in verify_reference([size])[size].checks) for size in (16, 64)
+    )
+    assert large == pytest.approx(2 * small)
+
+
+@pytest.fixture
+def context(tmp_path):
+    found = environment.ensure_environment(adapter.load("reference"))
+    launch_context = LaunchContext(
+        Store(tmp_path / "results"), environments={REFERENCE.environment_key: found}
+    )
+    launch_context.store.create_and_check_folders()
+    return launch_context
+
+
+@pytest.fixture
+def empty_home(monkeypatch, tmp_path):
+    """A cache without certificates, in which an equal LeNet is already certified."""
+    monkeypatch.setattr(certify.paths, "cache", lambda: tmp_path / "cache")
+    for request in requests_of(batch_sizes=(8,)):
+        certify.store_verdict_unless_unsupported(
+            Verdict(request, "equal"), reference_environment(), 0
+        )
+
+
+def requests_of(batch_sizes, threads=(1,)) -> list[Request]:
+    changes = [
+        {"global_batch_size": size, "batch_size_per_rank": size, "threads": count}
+        for size in batch_sizes
+        for count in threads
+    ]
+    return [REFERENCE.model_copy(update=change) for change in changes]
+
+
+@pytest.fixture
+def verify_calls(monkeypatch):
+    """Batch sizes by call of `verify_batch_sizes`. 13 images fail, and 16 differ."""
+    calls = []
+
+    def verify_batch_sizes(verifier, request, found, batch_sizes, seed):
+        calls.append((request.threads, *batch_sizes))
+        if 13 in batch_sizes:
+            raise CheckError("out of memory")
+        return {
+            size: Verdict(request, "different" if size == 16 else "equal", "wrong" * (size == 16))
+            for size in batch_sizes
+        }
+
+    monkeypatch.setattr(certify.timed_batch, "verify_batch_sizes", verify_batch_sizes)
+    return calls
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_each_batch_and_thread_count_is_verified_once(context, verify_calls):
+    requests = requests_of((8, 16), threads=(1, 2))
+    said = []
+    for _ in range(2):
+        certify.certify_requests([*requests, *requests], context, print, said.append)
+    assert verify_calls == [(1, 8, 16), (2, 8, 16)]
+    ids = {context.batch_certificates[batch_certified_fields(each)] for each in requests}
+    assert len(ids) == 4
+    stored = certificate.read_certificates(context.store.folder)
+    assert ids < {*stored}
+    assert {(c.timed_batch.batch_size, c.verdict) for c in stored.values() if c.timed_batch} == {
+        (8, "equal"),
+        (16, "different"),
+    }
+    assert set(context.wrong_batches.values()) == {"at a batch of 16: at no single layer: wrong"}
+    assert (
+        said.count(f"{requests[2].label()}: different, at a batch of 16: at no single layer: wrong")
+        == 2
+    )
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_one_batch_that_fails_costs_no_other(context, verify_calls):
+    said = []
+    requests = requests_of((8, 13))
+    certify.certify_requests(requests, context, print, said.append)
+    assert verify_calls == [(1, 8, 13), (1, 8), (1, 13)]
+    assert said == ["not verified at a batch of 13: out of memory"]
+    assert {*context.batch_certificates} == {batch_certified_fields(requests[0])}
+    assert certified_fields(requests[1]) in context.certificates
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_ranks_share_the_certificate_of_one_rank(context, verify_calls):
+    """`certify_requests` verifies the gradients of a rank's batch on one rank."""
+    [single] = requests_of((8,))
+    ranks = single.model_copy(update={"ranks": 2, "global_batch_size": 16, "strategy": "ddp"})
+    certify.store_verdict_unless_unsupported(Verdict(ranks, "equal"), reference_environment(), 0)
+    for request in (single, ranks):
+        context.certificates[certified_fields(request)] = "sha256:" + "1" * 64
+    certify._certify_timed_batches(Verifier(), [single, ranks], context, print)
+    assert verify_calls == [(1, 8)]
+    assert len({*context.batch_certificates.values()}) == 1
+    assert len(context.batch_certificates) == 2
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("framework", ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"])
+@pytest.mark.parametrize(("workload", "batch_size"), [("lenet", 256), ("convnet", 100)])
+def test_the_timed_batch_of_a_framework_is_equal(framework, workload, batch_size):
+    proof = Proof.of(framework, workload)
+    found = environment.ensure_environment(adapter.load(framework))
+    verdict = timed_batch.verify_batch_sizes(Verifier(), proof.request, found, [batch_size])[
+        batch_size
+    ]
+    assert (verdict.verdict, summarise_violations(verdict), verdict.reason) == ("equal", [], None)
+    assert verdict.kernel_evidence
+
+
+def test_images_are_repeated_in_random_order():
+    from xfbench.worker.check import _repeat_images
+
+    images, labels = np.arange(3)[:, None], np.arange(3)
+    repeated, repeated_labels = _repeat_images(images, labels, 4, 0)
+    assert sorted(repeated_labels) == [0] * 4 + [1] * 4 + [2] * 4
+    assert list(repeated[:, 0]) == list(repeated_labels) != sorted(repeated_labels)
