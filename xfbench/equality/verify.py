@@ -186,7 +186,7 @@ class Verifier:
             # Rounding cannot cause violations in float64, so these locate the place better.
             certain = [deviation for deviation in violations if deviation.precision == "float64"]
             if violations[0].case.timed_batch_size is not None:
-                place = locate.find_first_layer_wrong_alone(workload, check_layers)
+                place = locate.find_first_layer_wrong_alone(workload, violations, check_layers)
             place = place or locate.find_first_wrong_place(
                 workload, certain or violations, check_layers
             )
