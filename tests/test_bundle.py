@@ -38,6 +38,7 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys, 
     records = list(bundle.import_carried_run(moved_folder, store, print))
     assert [record.status for record in records] == ["ok", "ok"], records[0].reason
     assert all(record.certificate for record in records), capsys.readouterr().out
+    assert all(record.batch_certificate for record in records)
     assert records[0].machine == machine.describe_machine()
     assert records[0].request.environment == "python"
     assert (

@@ -13,7 +13,6 @@ other machine.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,12 +22,17 @@ from typing import Any
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.environments.environment import Environment, complete_draft
-from xfbench.equality import certify, jobs
+from xfbench.equality import certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
-from xfbench.model.certificate import Certificate, CertifiedFields, certified_fields
+from xfbench.model.certificate import (
+    Certificate,
+    CertifiedFields,
+    batch_certified_fields,
+    certified_fields,
+)
 from xfbench.model.plan import Plan
 from xfbench.model.record import Machine, Record
 from xfbench.model.request import Request
@@ -112,10 +116,6 @@ Each Python needs NumPy and its framework{mpi}. Then copy the folder back and ru
 """
 
 
-class _CasesWrittenError(Exception):
-    """Signals that the cases are written, to stop the verifier before it needs results."""
-
-
 def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
     """Write the plan's launches and its verification cases to `folder`, a new or empty folder.
 
@@ -159,11 +159,7 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
             document, request, folder / "launches" / f"{number:05d}", plan.time_limit
         )
     if plan.verify:
-        for request in _requests_and_single_ranks_to_verify(requests):
-            say(f"cases for {request.label()}")
-            _write_cases_for_later_run(
-                request, folder / "checks" / _case_folder_name(request), plan.time_limit, say
-            )
+        _write_cases_for_later_run(requests, folder / "checks", plan.time_limit, say)
     (folder / "run.sh").write_text(_RUN)
     with_mpi = any(request.strategy == "mpi" for request in requests)
     mpi = ", and mpi4py with the MPI that starts the ranks" if with_mpi else ""
@@ -179,9 +175,7 @@ def _requests_and_single_ranks_to_verify(requests: Sequence[Request]) -> list[Re
     request is added before it.
     """
     kinds: dict[CertifiedFields, Request] = {}
-    for request in requests:
-        if unverifiable_reason(request):
-            continue
+    for request in _list_verifiable(requests):
         for verified_request in (
             (certify.single_rank_request(request), request) if request.ranks > 1 else (request,)
         ):
@@ -189,29 +183,40 @@ def _requests_and_single_ranks_to_verify(requests: Sequence[Request]) -> list[Re
     return list(kinds.values())
 
 
-def _case_folder_name(request: Request) -> str:
-    return digests.of_json([str(part) for part in certified_fields(request)])[7:19]
+def _list_verifiable(requests: Sequence[Request]) -> list[Request]:
+    return [request for request in requests if not unverifiable_reason(request)]
+
+
+def _case_folder_name(request: Request, documents: Sequence[dict[str, Any]]) -> str:
+    """Return the name of the folder with the cases in `documents`."""
+    fields = [*map(str, certified_fields(request)), request.threads]
+    return digests.of_json([fields, list(documents)])[7:19]
 
 
 def _write_cases_for_later_run(
-    request: Request, folder: Path, time_limit: float, say: Callable[[str], None]
+    requests: Sequence[Request], checks: Path, time_limit: float, say: Callable[[str], None]
 ) -> None:
-    """Write the verification cases of `request` to the new folder `folder`, to be run later."""
+    """Write the verification cases of all requests to folders below `checks`, to be run later."""
 
-    def write_cases_and_stop(
+    def write_cases(
         documents: Sequence[dict[str, Any]], request: Request, workload: Any, *rest: Any
     ) -> jobs.CaseResults:
-        folder.mkdir()
-        document = jobs.copy_inputs_and_build_job(documents, request, workload, rest[2], folder)
-        _write_job_and_script(document, request, folder, time_limit)
-        raise _CasesWrittenError
+        folder = checks / _case_folder_name(request, documents)
+        if not folder.exists():
+            folder.mkdir()
+            document = jobs.copy_inputs_and_build_job(documents, request, workload, rest[2], folder)
+            _write_job_and_script(document, request, folder, time_limit)
+        return jobs.CaseResults({}, {case["name"]: "to be run later" for case in documents})
 
-    try:
-        Verifier(say, run=write_cases_and_stop).verify(
-            request, _placeholder_environment(request.framework), _SEED
-        )
-    except _CasesWrittenError:
-        return
+    verifier = Verifier(say, run=write_cases)
+    for request in _requests_and_single_ranks_to_verify(requests):
+        say(f"cases for {request.label()}")
+        verifier.verify(request, _placeholder_environment(request.framework), _SEED)
+    for group in certify.group_by_process(_list_verifiable(requests)):
+        single_rank = certify.single_rank_request(group[0])
+        sizes = [*dict.fromkeys(request.batch_size_per_rank for request in group)]
+        environment = _placeholder_environment(single_rank.framework)
+        timed_batch.verify_batch_sizes(verifier, single_rank, environment, sizes, _SEED)
 
 
 def _placeholder_environment(framework: str) -> Environment:
@@ -314,25 +319,17 @@ class _CarriedRun:
     ) -> jobs.CaseResults:
         """Return the results of the verification cases of `request` on the other machine.
 
-        `documents` describes the cases. If the bundle has other cases for `request`, the results
-        are empty. Raises CheckError if the cases were not run or cannot be read.
+        `documents` describes the cases. If the bundle does not have these cases, the results are
+        empty. Raises CheckError if the cases were not run or cannot be read.
         """
-        case_folder = self.folder / "checks" / _case_folder_name(request)
+        case_folder = self.folder / "checks" / _case_folder_name(request, documents)
+        if not case_folder.exists():
+            return jobs.CaseResults({}, {})
         status = _read_outcome(case_folder)
         if status is None:
             raise jobs.CheckError(
                 f"{request.label()}: its verification cases were not run on the other machine"
             )
-        try:
-            case_documents = json.loads(
-                safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
-            )["cases"]
-        except (OSError, *worker_reply.WRONG) as error:
-            raise jobs.CheckError(
-                f"{request.label()}: its verification cases cannot be read"
-            ) from error
-        if case_documents != json.loads(json.dumps(list(documents))):
-            return jobs.CaseResults({}, {})
         answer = job.read_and_merge_replies(
             case_folder, _request_file_digest(case_folder), request, status, self.plan.time_limit
         )
@@ -356,8 +353,10 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
     store.create_and_check_folders()
     protocols = dict(carried_run.plan.protocols)
-    certificates = (
-        _verify_and_write_certificates(carried_run, store, say) if carried_run.plan.verify else {}
+    certificates, batch_certificates = (
+        _verify_and_write_certificates(carried_run, store, say)
+        if carried_run.plan.verify
+        else ({}, {})
     )
     for number, request in enumerate(carried_run.plan.requests, 1):
         launch_folder = folder / "launches" / f"{number:05d}"
@@ -372,6 +371,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
             "limit": None,
             "conditions": None,
             "certificate": certificates.get(certified_fields(request)),
+            "batch_certificate": batch_certificates.get(batch_certified_fields(request)),
         }
         environment_and_machine = carried_run.environment(request.framework)
         if environment_and_machine is None:
@@ -398,11 +398,11 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
 
 def _verify_and_write_certificates(
     carried_run: _CarriedRun, store: Store, say: Callable[[str], None]
-) -> dict[CertifiedFields, str]:
-    """Verify the bundle's cases. Return the certificate's id for each verified kind of cell.
+) -> tuple[dict[CertifiedFields, str], dict[CertifiedFields, str]]:
+    """Verify the bundle's cases, and write the certificates to `store`.
 
-    Certificates with the verdict "equal" are written to `store`. Other verdicts are passed to `say`
-    as messages.
+    Return the certificate's id for each kind of cell that is equal, by `certified_fields`, and for
+    each timed batch, by `batch_certified_fields`. `say` gets the verdicts other than "equal".
     """
     certificate_ids: dict[CertifiedFields, str] = {}
     verifier = Verifier(say, run=carried_run.read_case_results)
@@ -428,7 +428,19 @@ def _verify_and_write_certificates(
         certify.copy_cached_certificate(certificate, store)
         if certificate.verdict == "equal":
             certificate_ids[certified_fields(request)] = certificate.id
-    return certificate_ids
+    batch_ids: dict[CertifiedFields, str] = {}
+    for group in certify.group_by_process(
+        [each for each in carried_run.plan.requests if certified_fields(each) in certificate_ids]
+    ):
+        environment_and_machine = carried_run.environment(group[0].framework)
+        assert environment_and_machine is not None  # the group has certificates
+        environment, machine_facts = environment_and_machine
+        for request, found in certify.certify_timed_batches(
+            verifier, group, environment, say, machine_facts
+        ):
+            certify.copy_cached_certificate(found, store)
+            batch_ids[batch_certified_fields(request)] = found.id
+    return certificate_ids, batch_ids
 
 
 def _verify_and_store_unless_unsupported(

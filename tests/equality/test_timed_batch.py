@@ -169,10 +169,11 @@ def test_ranks_share_the_certificate_of_one_rank(context, verify_calls):
     certify.store_verdict_unless_unsupported(Verdict(ranks, "equal"), reference_environment(), 0)
     for request in (single, ranks):
         context.certificates[certified_fields(request)] = "sha256:" + "1" * 64
-    certify._certify_timed_batches(Verifier(), [single, ranks], context, print)
+    [group] = certify.group_by_process([single, ranks])
+    found = [*certify.certify_timed_batches(Verifier(), group, reference_environment(), print)]
     assert verify_calls == [(1, 8)]
-    assert len({*context.batch_certificates.values()}) == 1
-    assert len(context.batch_certificates) == 2
+    assert [request.ranks for request, _ in found] == [1, 2]
+    assert len({certificate.id for _, certificate in found}) == 1
 
 
 @pytest.mark.deep

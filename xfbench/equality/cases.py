@@ -2,7 +2,7 @@
 
 - The whole network in float64 tests the structure, with negligible rounding.
 - The blocks in float32 test the kernels that are timed, without the noise of a deep network. Their
-  inputs are the oracle's activations.
+  inputs are drawn from the distribution of the oracle's activations.
 - The whole network in float32 tests what users train.
 
 Each case runs with two sets of weights: the workload's own, and weights that are scaled so that
@@ -57,7 +57,7 @@ class Case:
       chosen one
     - `largest_move`: the limit on how far the first update moves a tensor, relative to the tensor's
       norm. The oracle lowers the learning rate to keep this limit. Biases may move farther.
-    - `activations`: the names of the layers whose outputs are stored, because block cases read them
+    - `activations`: the names of the layers whose outputs blocks read
     - `timed_batch_size`: the size of a batch that repeats the case's images. Only gradients are
       compared then: they equal those of the case. None for an ordinary case
     """
@@ -200,8 +200,10 @@ def block_cases(
 ) -> list[Case]:
     """Return a case for each distinct block and each of `weight_sets`.
 
-    A block at the network's input reads the synthetic input. Other blocks read activations of the
-    oracle. `images` is the number of images; None: `case_batch_size_per_rank`.
+    A block at the network's input reads the synthetic input. The inputs of other blocks are drawn
+    from the distribution of the oracle's activations.
+
+    `images` is the number of images; None: `case_batch_size_per_rank`.
     """
     all_cases = []
     for weights in weight_sets:
@@ -240,7 +242,7 @@ def _build_block_case(
     images: int | None,
 ) -> Case:
     pixels = workload.pixels
-    if network.input_shape[0] != len(pixels.mean):  # reads activations or noise
+    if network.input_shape[0] != len(pixels.mean):  # reads drawn values or noise
         pixels = replace(NOISE, mean=NOISE.mean * network.input_shape[0])
     solver = _solver_with_case_policy(workload.solver, "block")
     return Case(

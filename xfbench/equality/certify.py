@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -230,47 +231,62 @@ def certify_requests(
         _copy_certificate_to_session(cell_certificate, request, session)
     if with_timed_batches:
         equal = [each for each in requests if certified_fields(each) in session.certificates]
-        _certify_timed_batches(verifier, equal, session, say)
+        for group in group_by_process(equal):
+            environment = session.environments[group[0].environment_key]
+            for request, found in certify_timed_batches(verifier, group, environment, say):
+                _copy_batch_certificate_to_session(found, request, session)
     return reused
 
 
-def _certify_timed_batches(
-    verifier: Verifier,
-    requests: Iterable[Request],
-    session: LaunchContext,
-    say: Callable[[str], None],
-) -> None:
-    """Find or create the certificates for the batches that the cells train on.
+def group_by_process(requests: Iterable[Request]) -> list[list[Request]]:
+    """Return groups of requests whose timed batches are verified in the same process.
 
-    Batch sizes that need the same interpreter, network and threads are verified in one process.
+    The requests of a group have different batches. They have the same interpreter, network, kernel,
+    precision and threads. Ranks and strategy may differ, because one rank is verified.
     """
-    missing: dict[tuple[Subject, int], dict[TimedBatch, list[Request]]] = {}
-    for request in {batch_certified_fields(each): each for each in requests}.values():
-        environment = session.environments[request.environment_key]
-        subject = single_rank_subject(build_subject(request, environment))
-        batch = TimedBatch.from_request(request)
-        if cached := find_cached_certificate(subject, batch):
-            _copy_batch_certificate_to_session(cached, request, session)
-            _say_difference(request, cached, say)
+    groups: dict[CertifiedFields, dict[CertifiedFields, Request]] = {}
+    for request in requests:
+        single_rank = request.model_copy(
+            update={"ranks": 1, "strategy": "none", "strategy_options": ()}
+        )
+        fields = (*certified_fields(single_rank), request.threads)
+        groups.setdefault(fields, {}).setdefault(batch_certified_fields(request), request)
+    return [[*group.values()] for group in groups.values()]
+
+
+def certify_timed_batches(
+    verifier: Verifier,
+    group: Sequence[Request],
+    environment: Environment,
+    say: Callable[[str], None],
+    machine_facts: Machine | None = None,
+) -> Iterator[tuple[Request, Certificate]]:
+    """Find or create the batch certificates of a group, and yield each request with its own.
+
+    `group` is one of `group_by_process`. Requests whose batch cannot be verified are left out, and
+    `say` is called with the reason. `machine_facts` describes the machine (None: this machine).
+    """
+    subject = single_rank_subject(build_subject(group[0], environment, machine_facts))
+    requests_by_batch = defaultdict(list)
+    for request in group:
+        requests_by_batch[TimedBatch.from_request(request)].append(request)
+    found = {batch: find_cached_certificate(subject, batch) for batch in requests_by_batch}
+    missing = [batch for batch, cached in found.items() if cached is None]
+    single_rank = single_rank_request(group[0])
+    for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing, say):
+        if verdict.verdict == "unsupported":
+            say(f"{single_rank.label()}: {_describe_unverified(batch)}: {verdict.reason}")
         else:
-            batches = missing.setdefault((subject, batch.threads), {})
-            batches.setdefault(batch, []).append(request)
-    for (subject, _), requests_by_batch in missing.items():
-        first = next(iter(requests_by_batch.values()))[0]
-        environment = session.environments[first.environment_key]
-        for batch, verdict in _verify_timed_batches(
-            verifier, single_rank_request(first), environment, [*requests_by_batch], say
-        ):
-            if verdict.verdict == "unsupported":
-                say(
-                    f"{first.label()}: not verified at a batch of {batch.batch_size}: "
-                    f"{verdict.reason}"
-                )
-                continue
-            batch_certificate = _make_and_cache(verdict, subject, batch, environment, _SEED)
-            _say_difference(first, batch_certificate, say)
+            found[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
+    for batch, batch_certificate in found.items():
+        if batch_certificate:
+            _say_difference(requests_by_batch[batch][0], batch_certificate, say)
             for request in requests_by_batch[batch]:
-                _copy_batch_certificate_to_session(batch_certificate, request, session)
+                yield request, batch_certificate
+
+
+def _describe_unverified(batch: TimedBatch) -> str:
+    return f"not verified at a batch of {batch.batch_size}"
 
 
 def _say_difference(request: Request, found: Certificate, say: Callable[[str], None]) -> None:
@@ -286,12 +302,14 @@ def _verify_timed_batches(
     say: Callable[[str], None],
 ) -> Iterator[tuple[TimedBatch, Verdict]]:
     """Yield the verdict on each batch. If a process fails, try each batch alone."""
+    if not batches:
+        return
     sizes = [batch.batch_size for batch in batches]
     try:
         verdicts = timed_batch.verify_batch_sizes(verifier, request, environment, sizes, _SEED)
     except CheckError as error:
         if len(batches) == 1:
-            say(f"not verified at a batch of {sizes[0]}: {error}")
+            say(f"{_describe_unverified(batches[0])}: {error}")
             return
         for batch in batches:
             yield from _verify_timed_batches(verifier, request, environment, [batch], say)

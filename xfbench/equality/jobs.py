@@ -60,7 +60,7 @@ def run_cases(
     """Run the cases in one launch and return their results.
 
     - `documents`: the cases as JSON documents (see `Case.document`)
-    - `inputs_file`: the file of activations that cases read; None if no case reads any
+    - `inputs_file`: the file of tables from which inputs of cases are drawn; None without blocks
     - `time_limit`: seconds for the launch
 
     Raises CheckError if there are no usable results.

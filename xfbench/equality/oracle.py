@@ -31,11 +31,12 @@ from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
 from xfbench.execution import reference
 from xfbench.host import machine
 from xfbench.model import adapter
+from xfbench.worker.block_input import build_table
 
 Arrays = dict[str, np.ndarray]
 
 # Files of the worker that a result depends on, in addition to the adapter and the workloads.
-_WORKER_FILES = ("check.py", "input.py", "sketch.py")
+_WORKER_FILES = ("block_input.py", "check.py", "input.py", "sketch.py")
 _MAX_WORKERS = 4  # each worker holds three copies of a network's weights in float64
 # The learning rate is lowered if a weight's rounding grows over the updates and, times SAFETY, ends
 # above one percent.
@@ -96,7 +97,7 @@ class Oracle:
     def compute_expected(
         self,
         cases: Sequence[Case],
-        activations: Path | None = None,
+        block_inputs: Path | None = None,
         draws: int = DRAWS,
         precision: str = "float32",
     ) -> list[Expected]:
@@ -104,15 +105,14 @@ class Oracle:
 
         The returned cases have the learning rates that the oracle determined.
 
-        - `activations`: the file that `write_activations` returned; None if no case reads
-          activations
+        - `block_inputs`: the file that `write_block_inputs` returned; None if no case is a block
         - `draws`: the number of draws
         - `precision`: the precision in which the framework's results are judged
         """
         draw_precision = "float32" if precision == "float64" else precision
         with locks.exclusive(self._lock_path(cases), "computes the expected values"):
             self._store_truths_at_stable_rates(
-                [c for c in cases if not self._truth_path(c).is_file()], activations
+                [c for c in cases if not self._truth_path(c).is_file()], block_inputs
             )
             truths = [self._read_arrays(self._truth_path(case)) for case in cases]
             cases_with_rates = [
@@ -126,7 +126,7 @@ class Oracle:
                 if not self._draw_path(case, draw, draw_precision).is_file()
             ]
             drawn_arrays = self._run_reference(
-                [(c, draw_precision, n) for c, n in missing_draws], activations
+                [(c, draw_precision, n) for c, n in missing_draws], block_inputs
             )
             for (case, draw), arrays in zip(missing_draws, drawn_arrays, strict=True):
                 distances = _distances_from_truth(self._read_arrays(self._truth_path(case)), arrays)
@@ -148,25 +148,25 @@ class Oracle:
                 for case, truth in zip(cases_with_rates, truths, strict=True)
             ]
 
-    def write_activations(self, whole_networks: Iterable[Expected]) -> Path:
-        """Write the activations of whole networks to a file and return its path.
+    def write_block_inputs(self, whole_networks: Iterable[Expected]) -> Path:
+        """Write the tables from which the inputs of blocks are drawn, and return the file's path.
 
-        The keys in the file are "<weights>/<layer>".
+        The keys in the file are "<weights>/<layer>" (see `xfbench/worker/block_input.py`).
         """
         expected_networks = list(whole_networks)
         name = digests.of_json(
             [self._case_digest_without_rate(expected.case) for expected in expected_networks]
         )
-        target = self.folder / f"{name[7:39]}-activations.npz"
+        target = self.folder / f"{name[7:39]}-inputs.npz"
         if not target.is_file():
-            arrays = {}
+            tables = {}
             for expected in expected_networks:
-                with np.load(self._activations_path(expected.case), allow_pickle=False) as stored:
-                    arrays.update({f"{expected.case.weights}/{k}": v for k, v in stored.items()})
-            atomic_files.write(target, partial(_write_npz, arrays))
+                with np.load(self._tables_path(expected.case), allow_pickle=False) as stored:
+                    tables.update({f"{expected.case.weights}/{k}": v for k, v in stored.items()})
+            atomic_files.write(target, partial(_write_npz, tables))
         return target
 
-    def _store_truths_at_stable_rates(self, cases: list[Case], activations: Path | None) -> None:
+    def _store_truths_at_stable_rates(self, cases: list[Case], block_inputs: Path | None) -> None:
         """Choose a learning rate for each case, and store the case's truth at this rate.
 
         The first rate is kept unless the rounding grows too much (see `_has_growing_rounding`).
@@ -176,13 +176,13 @@ class Oracle:
         for divisor in _MOVE_DIVISORS:
             limited_cases = [replace(case, largest_move=LARGEST_MOVE / divisor) for case in cases]
             truths = self._run_reference(
-                [(case, "float64", 0) for case in limited_cases], activations
+                [(case, "float64", 0) for case in limited_cases], block_inputs
             )
             draw_runs = [
                 (replace(case, learning_rate=float(truth["rate"])), "float32", 0)
                 for case, truth in zip(cases, truths, strict=True)
             ]
-            first_draws = self._run_reference(draw_runs, activations)
+            first_draws = self._run_reference(draw_runs, block_inputs)
             unsettled = []
             for case, truth, draw_arrays in zip(cases, truths, first_draws, strict=True):
                 distances = _distances_from_truth(truth, draw_arrays)
@@ -196,14 +196,16 @@ class Oracle:
             cases = unsettled
 
     def _store_case_results(self, case: Case, truth: Arrays, distances: dict[str, float]) -> None:
-        activations = {k.partition("/")[2]: v for k, v in truth.items() if _is_activation(k)}
+        tables = {
+            k.partition("/")[2]: build_table(v) for k, v in truth.items() if _is_activation(k)
+        }
         values = {k: v for k, v in truth.items() if not _is_activation(k)}
-        atomic_files.write(self._activations_path(case), partial(_write_npz, activations))
+        atomic_files.write(self._tables_path(case), partial(_write_npz, tables))
         atomic_files.write(self._draw_path(case, 0, "float32"), json.dumps(distances).encode())
         atomic_files.write(self._truth_path(case), partial(_write_npz, values))
 
     def _run_reference(
-        self, runs: Sequence[tuple[Case, str, int]], activations: Path | None
+        self, runs: Sequence[tuple[Case, str, int]], block_inputs: Path | None
     ) -> list[Arrays]:
         """Return the reference's results of `runs` (case, precision, draw), in order.
 
@@ -218,13 +220,13 @@ class Oracle:
             self.say(f"oracle: {len(runs)} trainings in NumPy: {names[:60]}")
         with processes.command_threads(workers) as pool:
             batch_arrays = list(
-                pool.map(lambda batch: self._run_batch(batch, activations), batches)
+                pool.map(lambda batch: self._run_batch(batch, block_inputs), batches)
             )
         arrays_by_key = {key: arrays for batch in batch_arrays for key, arrays in batch.items()}
         return [arrays_by_key[case.key(precision, draw)] for case, precision, draw in runs]
 
     def _run_batch(
-        self, batch: Sequence[tuple[Case, str, int]], activations: Path | None
+        self, batch: Sequence[tuple[Case, str, int]], block_inputs: Path | None
     ) -> dict[str, Arrays]:
         case = batch[0][0]
         documents = [case.document(precision, draw) for case, precision, draw in batch]
@@ -234,7 +236,7 @@ class Oracle:
             case.workload,
             self.adapter,
             self.environment,
-            activations,
+            block_inputs,
         ).arrays
 
     def _lock_path(self, cases: Sequence[Case]) -> Path:
@@ -253,8 +255,8 @@ class Oracle:
     def _truth_path(self, case: Case) -> Path:
         return self.folder / f"{self._case_digest_without_rate(case)}.npz"
 
-    def _activations_path(self, case: Case) -> Path:
-        return self.folder / f"{self._case_digest_without_rate(case)}-kept.npz"
+    def _tables_path(self, case: Case) -> Path:
+        return self.folder / f"{self._case_digest_without_rate(case)}-tables.npz"
 
     def _draw_path(self, case: Case, draw: int, precision: str) -> Path:
         return self.folder / f"{self._case_digest_without_rate(case)}-{precision}-draw{draw}.json"

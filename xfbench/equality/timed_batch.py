@@ -70,14 +70,14 @@ def _verify_sizes_with_same_images(
     precision = request.precision
     network_cases = cases.own_and_scaled_whole_network_cases(workload, seed, images=images)
     networks = verifier.oracle.compute_expected(network_cases, precision=precision)
-    activations: Path | None = None
+    block_inputs: Path | None = None
     blocks: list[Expected] = []
     if precision != "float64" and not all(
         _is_sharp(expected, precision, max(batch_sizes)) for expected in networks
     ):
-        activations = verifier.oracle.write_activations(networks)
+        block_inputs = verifier.oracle.write_block_inputs(networks)
         block_cases = cases.block_cases(workload, seed, _BLOCK_WEIGHTS, images)
-        blocks = verifier.oracle.compute_expected(block_cases, activations, precision=precision)
+        blocks = verifier.oracle.compute_expected(block_cases, block_inputs, precision=precision)
     expected_by_size = {
         size: [_with_timed_batch(expected, size) for expected in (*networks, *blocks)]
         for size in batch_sizes
@@ -89,7 +89,7 @@ def _verify_sizes_with_same_images(
         for of_size in expected_by_size.values()
         for expected in of_size
     ]
-    results = verifier.run_cases(request, environment, documents, activations)
+    results = verifier.run_cases(request, environment, documents, block_inputs)
     reason = next(iter(results.unsupported.values()), None) or _wrong_batch_reason(
         expected_by_size, precision, results
     )
@@ -102,7 +102,7 @@ def _verify_sizes_with_same_images(
             workload,
             [(expected, precision) for expected in of_size],
             results,
-            activations,
+            block_inputs,
             seed,
         )
         for size, of_size in expected_by_size.items()

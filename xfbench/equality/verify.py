@@ -127,11 +127,13 @@ class Verifier:
         precision = request.precision
         network_cases = cases.own_and_scaled_whole_network_cases(workload, seed)
         expected_networks = self.oracle.compute_expected(network_cases, precision=precision)
-        activations = self.oracle.write_activations(expected_networks)
+        block_inputs = self.oracle.write_block_inputs(expected_networks)
         comparisons = [(expected, precision) for expected in expected_networks]
         if precision != "float64":
             blocks = cases.block_cases(workload, seed)
-            expected_blocks = self.oracle.compute_expected(blocks, activations, precision=precision)
+            expected_blocks = self.oracle.compute_expected(
+                blocks, block_inputs, precision=precision
+            )
             comparisons += [(expected, precision) for expected in expected_blocks]
             double = request.model_copy(update={"precision": "float64"})
             if capabilities.refusal_reason(double) is None:
@@ -144,12 +146,12 @@ class Verifier:
             environment,
             [expected.case.document(precision) for expected, precision in comparisons]
             + [dropout.build_case_document(ratio, seed) for ratio in ratios],
-            activations,
+            block_inputs,
         )
         if results.unsupported:
             return Verdict(request, "unsupported", next(iter(results.unsupported.values())))
         network_verdict = self.judge_and_locate(
-            request, environment, workload, comparisons, results, activations, seed
+            request, environment, workload, comparisons, results, block_inputs, seed
         )
         arrays = results.arrays
         place, reason = network_verdict.place, None
@@ -168,15 +170,19 @@ class Verifier:
         workload: Workload,
         comparisons: Sequence[tuple[Expected, str]],
         results: jobs.CaseResults,
-        activations: Path | None,
+        block_inputs: Path | None,
         seed: int,
     ) -> Verdict:
         """Return the verdict on the results of cases on one rank, with the place of a difference.
 
         - `workload`: the workload that the cases train, or of which they train a part
-        - `comparisons`, `activations`: see `judge_cases`
+        - `comparisons`, `block_inputs`: see `judge_cases`
+
+        Raises CheckError if there are no results.
         """
-        deviations = judge_cases(self.oracle, comparisons, results.arrays, activations)
+        if not results.arrays:
+            raise jobs.CheckError(f"{request.label()}: there are no results of its cases")
+        deviations = judge_cases(self.oracle, comparisons, results.arrays, block_inputs)
         violations = [deviation for deviation in deviations if not deviation.is_within_tolerance]
         place = None
         if violations:
@@ -242,11 +248,11 @@ class Verifier:
         request: Request,
         environment: Environment,
         documents: Sequence[dict[str, Any]],
-        activations: Path | None,
+        block_inputs: Path | None,
     ) -> jobs.CaseResults:
         """Run cases of the request's workload in its framework. Raises CheckError without results.
 
-        `activations` is the file of activations that the cases read; None if they read none.
+        `block_inputs` is the file that `Oracle.write_block_inputs` returned; None without blocks.
         """
         framework_adapter, workload = (
             adapter.load(request.framework, request.revision),
@@ -258,7 +264,7 @@ class Verifier:
             workload,
             framework_adapter,
             environment,
-            activations,
+            block_inputs,
             self.time_limit,
         )
 
@@ -302,13 +308,13 @@ def judge_cases(
     oracle: Oracle,
     comparisons: Sequence[tuple[Expected, str]],
     arrays: Mapping[str, jobs.Arrays],
-    activations: Path | None = None,
+    block_inputs: Path | None = None,
 ) -> list[Deviation]:
     """Compare the results in `arrays` with the expected results and return the deviations.
 
     - `comparisons`: for each case, its expected results and the precision of the framework's run
     - `arrays`: for each `Case.key`, the framework's results by quantity
-    - `activations`: the file of activations that the cases read; None if they read none
+    - `block_inputs`: the file that `Oracle.write_block_inputs` returned; None without blocks
 
     If rounding may explain all violations, each case with a violation is judged again. The oracle
     then uses more draws of rounding, up to MAX_DRAWS.
@@ -325,7 +331,7 @@ def judge_cases(
             while any(not d.is_within_tolerance for d in by_case[key]) and draws < MAX_DRAWS:
                 draws = min(2 * draws, MAX_DRAWS)
                 case = replace(expected.case, timed_batch_size=None)
-                more = oracle.compute_expected([case], activations, draws, precision)[0]
+                more = oracle.compute_expected([case], block_inputs, draws, precision)[0]
                 by_case[key] = judge.compare(
                     replace(more, case=expected.case), precision, arrays[key]
                 )

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Tuple
 
 import numpy as np
 
+from xfbench.worker.block_input import draw_input
 from xfbench.worker.input import open_data_set, synthetic_batch
 from xfbench.worker.protocol import Group, Options, Trainer, Unsupported
 from xfbench.worker.sketch import sketch
@@ -34,7 +35,8 @@ def run_cases(
 ) -> dict[str, Any]:
     """Run `cases` and write their results to `output_npz`, with keys "<case>:<quantity>".
 
-    `inputs_npz` contains the activations that cases read as input; None if no case needs them.
+    `inputs_npz` contains tables from which the inputs of cases are drawn (see `block_input`). None
+    if no case needs them.
 
     Sketches of these quantities are written (see `sketch`):
 
@@ -104,7 +106,7 @@ class _Case:
         images, labels = synthetic_batch(self.workload, case["batch_size"], case["seed"])
         if case["input"]:
             shape = self.workload.network.input_shape
-            images = stored[case["input"]].reshape(case["batch_size"], *shape)
+            images = draw_input(stored[case["input"]], (case["batch_size"], *shape), case["seed"])
         self.initial = initial_parameters(self.workload.network, case["seed"])
         if case["nudge"]:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
