@@ -113,10 +113,10 @@ def test_bibtex_without_published_values_cites_xfbench_as_the_repository_does(ru
     cff = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     shown = run_inline("results", "list", "--bibtex").stdout
     assert shown.splitlines() == [
-        "@software{xfbench,",
+        "@misc{xfbench,",
         f"  author = {{{{{' and '.join(author['name'] for author in cff['authors'])}}}}},",
         f"  title = {{{{{cff['title']}}}}},",
-        f"  version = {{{cff['version']}}},",
+        f"  note = {{Software, version {cff['version']}}},",
         "}",
     ]
     assert cff["version"] == xfbench.__version__

@@ -53,7 +53,7 @@ def test_invisible_turbo_state_is_ok(turbo):
 def test_load_is_a_warning_beyond_three_tenths_of_all_cores(monkeypatch, load, state):
     monkeypatch.setattr(doctor.machine, "usable_cores", lambda: 4)
     monkeypatch.setattr(doctor.os, "getloadavg", lambda: (load, 0.0, 0.0))
-    assert doctor._check_load().state == state
+    assert doctor.check_load().state == state
 
 
 @pytest.mark.parametrize(("percent", "state"), [(1.0, "ok"), (1.1, "warn")])

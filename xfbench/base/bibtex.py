@@ -24,6 +24,6 @@ def cite_xfbench() -> str:
     fields = {
         "author": " and ".join(f"{{{name}}}" for name in AUTHORS),
         "title": f"{{{TITLE}}}",
-        "version": __version__,
+        "note": f"Software, version {__version__}",
     }
-    return format_entry("software", "xfbench", fields)
+    return format_entry("misc", "xfbench", fields)

@@ -79,7 +79,9 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
         _print_preview(session.preview(plan, store), outline, as_json, show_commands=show_commands)
         return
     if not plan.bundle:
-        _announce(_build_outline(plan, store), quiet=quiet, confirmed=yes)
+        _announce(
+            _build_outline(plan, store), _list_load_warnings(plan), quiet=quiet, confirmed=yes
+        )
     done = session.find_done(plan, store)
     records = session.run(plan, store, progress.choose_listener(quiet=quiet))
     if plan.bundle:
@@ -148,7 +150,24 @@ def _build_outline(plan: Plan, store: Store) -> Outline:
     return outline.build_outline(plan, launch.launch_obstacle, newest, done)
 
 
-def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
+def _list_load_warnings(plan: Plan) -> list[str]:
+    """Return a warning if this machine is busy and runs the launches itself."""
+    from xfbench.execution import job_queue
+    from xfbench.host import doctor
+
+    local_plan, _ = job_queue.split_local_and_submitted(plan)
+    load = doctor.check_load()
+    if not local_plan.requests or load.state == "ok":
+        return []
+    return [
+        f"load {load.detail}: noisy launches support no claim about order; `xfbench doctor` names "
+        "the causes, and --strict refuses a busy machine"
+    ]
+
+
+def _announce(
+    outline: Outline, load_warnings: Sequence[str], *, quiet: bool, confirmed: bool
+) -> None:
     """Say what will be launched. On a terminal, ask if it may take more than _LONG_RUN_S.
 
     Raises typer.Exit with status 1 if the answer is no.
@@ -156,7 +175,7 @@ def _announce(outline: Outline, *, quiet: bool, confirmed: bool) -> None:
     needs_answer = outline.most_seconds > _LONG_RUN_S and not confirmed and is_interactive()
     if needs_answer or not quiet:
         say(outline.describe())
-        for warning in outline.warnings:
+        for warning in (*outline.warnings, *load_warnings):
             say(f"warning: {warning}")
     if needs_answer and not typer.confirm("Start?", default=True, err=True):
         raise typer.Exit(1)

@@ -40,7 +40,7 @@ class Finding:
 def run_all_checks() -> list[Finding]:
     """Run all checks and return their findings. This takes about a second."""
     return [
-        _check_load(),
+        check_load(),
         *_check_busy_processes(),
         _check_steal(),
         _check_governor(),
@@ -61,7 +61,8 @@ def require_all_checks_ok() -> None:
         raise NoisyError("this machine is not ready to measure (--strict): " + "; ".join(lines))
 
 
-def _check_load() -> Finding:
+def check_load() -> Finding:
+    """Return whether the load of the last minute leaves the cores free."""
     load, cores = os.getloadavg()[0], machine.usable_cores()
     detail = f"{load:.2f} over the last minute on {cores} cores"
     if load > _LOAD_PER_CORE * cores:

@@ -714,15 +714,17 @@ def _render_for_paper(
     ]
     headers = [name for name, _ in columns]
     notes = [*_list_notes(table, headers, stands_alone=True)]
+    readers = dict(group_and_nonempty_columns(table, view))
+    description = captions.describe_leaderboard(table, view, readers, headers)
+    parts = [table_format.render_heading(table.title)]
     caption = layout.caption
     if caption is None:
         intervals = [*_list_interval_notes(table, stands_alone=True)]
         notes = [note for note in notes if note not in intervals]
-        readers = dict(group_and_nonempty_columns(table, view))
-        description = captions.describe_leaderboard(table, view, readers, headers)
         caption = formats.make_latex_caption(" ".join([description, *intervals]))
+    else:  # keeps the facts of the caption that it replaces
+        parts.append(table_format.render_heading(description))
     label = layout.label or ""
-    parts = [table_format.render_heading(table.title)]
     note_parts = [table_format.render_note(note) for note in notes]
     if table.rows:
         lines = [[read(row) for _, read in columns] for row in table.rows]
@@ -761,13 +763,16 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
     if any((row.configurations or 1) > 1 for row in rows):
         yield SELECTION_NOTE
     yield from _list_interval_notes(table, stands_alone=stands_alone)
+    if note := _order_note(table):
+        yield note
     if "launches" in names:
         if stands_alone and any(row.label and _has_few_launches(row) for row in rows):
             yield _FEW_NOTE
         yield from _reasons_for_indicative_rows(rows)
     noise = noise_note(sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows))
     idle = dict.fromkeys(describe_idle_threads(row.request, row.cpus_busy) for row in rows)
-    yield from filter(None, [noise, idle_threads_note([*filter(None, idle)])])
+    idle_note = idle_threads_note([*filter(None, idle)], with_advice=not stands_alone)
+    yield from filter(None, [noise, idle_note])
     if any(row.is_of_another_run(table.rows[0]) for row in table.rows):
         yield _OTHER_RUN_NOTE
     if "notes" in names and any(row.unstable for row in rows):
@@ -810,14 +815,28 @@ def _list_interval_notes(table: Table, *, stands_alone: bool) -> Iterator[str]:
         yield _SESSIONS_NOTE
 
 
-def idle_threads_note(texts: Sequence[str]) -> str:
-    """Return a sentence about `leaderboard.describe_idle_threads`; "" if there are no texts."""
+def _order_note(table: Table) -> str:
+    """Return a sentence about the rows that support no claim about order; "" if all do."""
+    doubtful = [row for row in table.rows if row.label != "claim"]
+    if len(table.rows) < 2 or not doubtful:
+        return ""
+    if len(doubtful) == len(table.rows):
+        return "No claim about order: no row supports one."
+    names = [row.framework for row in doubtful]
+    are_names_clear = len({row.framework for row in table.rows}) == len(table.rows)
+    which = ", ".join(names) if are_names_clear else f"{len(doubtful)} of {len(table.rows)} rows"
+    return f"No claim about order: {which}."
+
+
+def idle_threads_note(texts: Sequence[str], *, with_advice: bool = True) -> str:
+    """Return a sentence about `leaderboard.describe_idle_threads`; "" if there are no texts.
+
+    `with_advice`: whether to say what to try.
+    """
     if not texts:
         return ""
-    return (
-        f"{'; '.join(texts)}: threads waited for cores, for each other or for input. Try one "
-        "thread, in the same run (--threads 1,2)."
-    )
+    advice = " Try one thread, in the same run (--threads 1,2)." if with_advice else ""
+    return f"{'; '.join(texts)}: threads waited for cores, for each other or for input.{advice}"
 
 
 def noise_note(noisy: int, launches: int) -> str:
