@@ -126,7 +126,7 @@ def test_compare_leaderboard_and_report_have_one_rule(fill_folder):
     assert pair.verdict == "slower"
     ranks = [(row.framework, row.rank) for row in table.rows]
     assert ranks == [("tensorflow", (1, 1)), ("torch", (2, 2))]
-    assert build_summary(table, ()).certainty[0].startswith("Rank 1 is certain")
+    assert build_summary(table, ()).certainty[0].startswith("By the intervals, the other row is")
 
 
 def test_folders_and_revisions_can_be_compared(fill_folder):

@@ -20,7 +20,9 @@ def test_drawn_values_have_the_distribution_of_each_channel():
         before, after = activations[:, channel], drawn[:, channel]
         assert after.mean() == pytest.approx(before.mean(), abs=0.05)
         assert after.std() == pytest.approx(before.std(), rel=0.1)
-        assert (after == 0).mean() == pytest.approx((before == 0).mean(), abs=1 / 12)  # gaps of the table
+        assert (after == 0).mean() == pytest.approx(
+            (before == 0).mean(), abs=1 / 12
+        )  # gaps of the table
         assert before.min() <= after.min() and after.max() <= before.max() + 1e-6
 
 

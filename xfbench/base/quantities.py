@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_DURATION_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_UNITS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SIZE_UNITS = {"": 1, "B": 1}
 _SIZE_UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("kMG", 1)}
 _SIZE_UNITS |= {f"{letter}iB": 1024**n for n, letter in enumerate("KMG", 1)}
@@ -36,7 +36,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_duration(text: str) -> float:
-    """Parse a duration in seconds: "90", "90s", "10m" or "1.5h". Raises ValueError."""
+    """Parse a duration in seconds: "90", "500ms", "90s", "10m" or "1.5h". Raises ValueError."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]*)", text)
     if not match or match[2] not in _DURATION_UNITS:
         raise ValueError(f"{text!r} is not a duration such as 90s, 10m or 1.5h")

@@ -105,12 +105,16 @@ def list_(
             fail_without_match(record_index, conditions)
     for line in record_index.damaged:
         say(line)
+    is_cut = bool(limit and len(records) == limit < match_count)
+    cut_note = f"{limit} of {match_count} records: --limit 0 shows all"
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
+        if is_cut:
+            say(cut_note)
         return
     print(record_listing.format_table(records, terminal_width()))
-    if limit and len(records) == limit < match_count:
-        print(f"{limit} of {match_count} records: --limit 0 shows all")
+    if is_cut:
+        print(cut_note)
 
 
 def _print_published_figures(

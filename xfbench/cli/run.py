@@ -82,8 +82,8 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
         _announce(
             _build_outline(plan, store), _list_load_warnings(plan), quiet=quiet, confirmed=yes
         )
-    done = session.find_done(plan, store)
     records = session.run(plan, store, progress.choose_listener(quiet=quiet))
+    done = session.find_done(plan, store)  # also what a job did that was followed from its middle
     if plan.bundle:
         _print_steps_of_bundle(plan.bundle)
     elif records or plan.submission.wait:

@@ -28,7 +28,7 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 if TYPE_CHECKING:
-    from xfbench.model.request import Request
+    from xfbench.model.request import Cell, Request
     from xfbench.planning.durations import Estimate
     from xfbench.store.results_folder import Store
     from xfbench.store.tuning_results import Figure, OpenSearch, Tuning
@@ -323,7 +323,6 @@ def _print_interrupted(
     """Print how many settings a search without a result has tried, and the fastest of them."""
     from xfbench import statistics
     from xfbench.store import lookup
-    from xfbench.tuning.space import describe_setting
 
     first_launches = open_search.first_launches
     records = lookup.find_ok_or_invalid_records(first_launches, store)
@@ -350,7 +349,7 @@ def _print_interrupted(
         "settings tried, none confirmed; continue with --resume"
     )
     if best:
-        print(f"  fastest so far: {describe_setting(best)}")
+        _print_fastest_so_far(best)
 
 
 def _build_search_options(
@@ -565,7 +564,6 @@ def _print_tuning(tuning: Tuning, file: Path, show_command: str) -> None:
 
 def _print_unconfirmed(tuning: Tuning) -> None:
     """Print why an unfinished search has no best setting, and how to continue it."""
-    from xfbench.tuning.space import describe_setting
 
     best = tuning.best
     resume = " ".join(["continue with --resume", *_suggest_budget(tuning)])
@@ -581,7 +579,15 @@ def _print_unconfirmed(tuning: Tuning) -> None:
     print(
         f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {problem}; {resume}"
     )
+    _print_fastest_so_far(best)
+
+
+def _print_fastest_so_far(best: Cell) -> None:
+    from xfbench.tuning import reuse
+    from xfbench.tuning.space import describe_setting
+
     print(f"  fastest so far: {describe_setting(best)}")
+    print(f"  as a command, not confirmed: {reuse.build_run_command(best)}")
 
 
 def _print_best(tuning: Tuning) -> None:

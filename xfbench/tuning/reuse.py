@@ -21,12 +21,8 @@ def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
     """Yield the lines that apply the best setting outside `xfbench run --tuned`."""
     cell = tuning.best
     values = _values_by_setting(cell)
-    words = ["xfbench", "run"]
-    for name, value in values.items():
-        setting = settings.BY_NAME[name]
-        words += [setting.option, setting.format_stored(value)]
     yield "# the command"
-    yield shlex.join(words)
+    yield build_run_command(cell)
     yield ""
     yield "# lines of a modulefile"
     for name, value in sorted(_environment_variables(cell).items()):
@@ -40,6 +36,15 @@ def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
         text = setting.format_stored(value)
         toml_value = json.dumps(value if isinstance(value, int) else text)
         yield f"{name} = [{toml_value}]" if setting.is_list else f"{name} = {toml_value}"
+
+
+def build_run_command(cell: Cell) -> str:
+    """Return the command that measures with the settings of the cell."""
+    words = ["xfbench", "run"]
+    for name, value in _values_by_setting(cell).items():
+        setting = settings.BY_NAME[name]
+        words += [setting.option, setting.format_stored(value)]
+    return shlex.join(words)
 
 
 def _values_by_setting(cell: Cell) -> dict[str, Any]:

@@ -49,6 +49,8 @@ RANKS = f"--framework torch {LENET} --scaling weak --launcher mpi"
         ([f"--framework caffe,torch --kernel all {LENET}"], 1),
         ([f"--framework caffe,torch --precision float32,float64 --seed 0,1 {LENET}"], 1),
         ([f"{RANKS} --ranks 1,2,4 --nodes 1,2,4"], 1),
+        ([f"{RANKS} --ranks 1,2 --ranks-per-node 1"], 1),
+        ([f"{RANKS} --ranks 2,4,8 --ranks-per-node 2"], 1),
         ([f"{RANKS} --ranks 1,2 --strategy mpi,ddp --pinning cores"], 1),
         # One command would also measure MXNet with two threads.
         ([f"--framework torch,mxnet {LENET}", "--framework torch --workload lenet --threads 2"], 2),
@@ -87,7 +89,8 @@ def test_notes_name_what_records_do_not_have(measured):
     commands = repeat_all.commands_that_repeat([*records, published])
     [line] = commands.lines
     assert "--site ./mine.toml" in line and "--launcher slurm" in line
-    python_note, slurm_note, missing_note = commands.notes
+    python_note, slurm_note, site_note, missing_note = commands.notes
+    assert "mine.toml" in site_note
     assert "--python FRAMEWORK=PATH" in python_note
     assert "--partition" in slurm_note and "--job-time" in slurm_note
     assert missing_note == "No command repeats 1 of 3 rows."
@@ -100,3 +103,24 @@ def test_the_command_prints_what_repeats_the_records(results_folder, run_inline)
     done = run_inline("results", "repeat", "--results", str(results_folder), *chosen)
     [line] = json.loads(done.stdout)["commands"]
     assert "--batch-size 8" in line
+
+
+def test_launches_that_took_turns_on_several_nodes_need_one_allocation(measured, plan_requests):
+    requests = plan_requests(f"{RANKS} --ranks 1,2 --ranks-per-node 1")
+
+    def notes(**changes):
+        changed = [each.model_copy(update={"launcher": "slurm", **changes}) for each in requests]
+        return [note for note in repeat_requests(measured, changed).notes if "salloc" in note]
+
+    [note] = notes(session="a")
+    assert "took turns in one allocation" in note and "salloc --nodes=2 " in note
+    assert notes(session=None) == []
+    assert notes(session="a", nodes=1) == []
+
+
+def test_a_site_file_is_named(measured, plan_requests):
+    requests = [
+        each.model_copy(update={"site": "mine.toml"})
+        for each in plan_requests(f"{RANKS} --ranks 1")
+    ]
+    assert any("reads mine.toml" in note for note in repeat_requests(measured, requests).notes)

@@ -74,6 +74,10 @@ def describe_missing_options(records: Iterable[Record]) -> Iterator[str]:
         yield "The run used an interpreter that the user chose: add --python FRAMEWORK=PATH."
     if any(record.request and record.request.launcher == "slurm" for record in records):
         yield SLURM_NOTE
+    sites = {record.request.site or "" for record in records if record.request}
+    if files := sorted(name for name in sites if name.endswith(".toml")):
+        names = ", ".join(files)
+        yield f"The command reads {names}, which is not in the records: hand it over too."
 
 
 def profile_command_display_parts(repeat_command: Sequence[str]) -> tuple[str, ...]:

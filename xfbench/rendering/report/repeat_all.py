@@ -102,7 +102,11 @@ def commands_that_repeat(records: Iterable[Record]) -> RepeatCommands:
     repeatable = [row for row in rows if repeat.repeat_command_display_parts(row)]
     commands = min(
         (
-            _join_all(_build_command(row, with_workload_defaults=explicit) for row in repeatable)
+            _join_all(
+                _build_command(row, with_workload_defaults=explicit, per_node=per_node)
+                for row in repeatable
+            )
+            for per_node in (False, True)
             for explicit in (True, False)
         ),
         key=len,
@@ -111,20 +115,40 @@ def commands_that_repeat(records: Iterable[Record]) -> RepeatCommands:
     notes = list(repeat.describe_missing_options(launches))
     if any(record.request and record.request.data_set for record in launches):
         notes.append("Prepare the data sets first: see xfbench data prepare.")
+    if nodes := _nodes_of_one_session(launches):
+        notes.append(
+            f"The launches on 1 to {nodes} nodes took turns in one allocation. To repeat that, run "
+            f"the command in one: salloc --nodes={nodes} --ntasks-per-node=1 --exclusive COMMAND."
+        )
     if missing := len(rows) - len(repeatable):
         notes.append(f"No command repeats {missing} of {len(rows)} rows.")
     return RepeatCommands(tuple(command.line() for command in commands), tuple(notes))
 
 
-def _build_command(row: Sequence[Record], *, with_workload_defaults: bool) -> _Command:
+def _nodes_of_one_session(launches: Iterable[Record]) -> int | None:
+    """Return the largest number of nodes if one session used several numbers, else None."""
+    nodes_by_session: dict[str | None, set[int]] = defaultdict(set)
+    for record in launches:
+        if record.request and record.request.launcher == "slurm" and record.request.session:
+            nodes_by_session[record.request.session].add(record.request.nodes)
+    return max((max(nodes) for nodes in nodes_by_session.values() if len(nodes) > 1), default=None)
+
+
+def _build_command(
+    row: Sequence[Record], *, with_workload_defaults: bool, per_node: bool
+) -> _Command:
     """Return the command that repeats one row.
 
-    `with_workload_defaults`: whether the command says what `_remove_workload_defaults` removes.
+    - `with_workload_defaults`: whether the command says what `_remove_workload_defaults` removes.
+    - `per_node`: whether the command gives the ranks per node instead of the nodes.
     """
     options = repeat.given_options(row)
     request = row[-1].request
     assert request is not None
     options["--pinning"] = request.affinity
+    if per_node:
+        options.pop("--nodes", None)
+        options["--ranks-per-node"] = str(request.ranks // request.nodes)
     if not with_workload_defaults:
         _remove_workload_defaults(options, request)
     lists: list[tuple[str | None, ...]] = []

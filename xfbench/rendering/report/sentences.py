@@ -95,6 +95,8 @@ def _rank_sentence(best: Row, table: Table) -> str:
         return "It is the only ranked row, so there is no comparison."
     if last == 1:
         slower = f"all {rival_count} others are" if rival_count > 1 else "the other row is"
+        if any(row.label != "claim" for row in table.rows):
+            return f"By the intervals, {slower} slower, but this supports no claim about order."
         return f"Rank 1 is certain: {slower} slower."
     possible_firsts = [
         row for row in table.rows if row is not best and row.rank and row.rank[0] == 1
