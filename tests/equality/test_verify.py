@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -196,6 +197,33 @@ def test_unverified_launches_are_ranked_after_the_command_that_run_prints(tmp_pa
     document = json.loads(run_xfbench("leaderboard", "--json", *results).stdout)
     [table] = document["tables"]
     assert len(table["rows"]) == 1 and not table["unranked"]
+    assert table["rows"][0]["batch_certificate"]
+
+
+def test_verify_compares_the_gradients_of_larger_batches_too():
+    words = ["verify", "--framework", "reference", "--workload", "lenet", "--threads", "1"]
+    completed = run_xfbench(*words, "--batch-size", "6,32", "--json")
+    assert completed.returncode == 0, completed.stderr
+    [verdict] = json.loads(completed.stdout)["verdicts"]
+    batches = verdict["timed_batches"]
+    assert [(b["batch_size"], b["threads"], b["verdict"]) for b in batches] == [
+        (6, 1, "equal"),
+        (32, 1, "equal"),
+    ]
+    shown = run_xfbench(*words, "--batch-size", "32").stdout
+    assert re.search(r"^  batch 32, 1 threads: equal, at most \d+% of its tolerance$", shown, re.M)
+
+
+@pytest.mark.deep
+def test_a_wrong_large_batch_exits_with_1_and_names_the_layer():
+    planted_bug = next(bug for bug in plants.load_planted_bugs() if bug.name.endswith("of lenet"))
+    with plants.applied(planted_bug):
+        completed = run_xfbench(
+            *("verify", "--framework", "torch", "--workload", "lenet", "--batch-size", "8,64")
+        )
+    assert completed.returncode == 1
+    assert re.search("^  batch 8, . threads: equal", completed.stdout, re.M)
+    assert re.search("^  batch 64, . threads: different, .*first at conv1", completed.stdout, re.M)
 
 
 @pytest.mark.deep

@@ -21,7 +21,7 @@ _FAILED_STATUSES = ("failed", "crashed", "timed_out")
 # The options of `xfbench verify` that decide what a certificate is about.
 _VERIFY_OPTIONS = (
     *("--framework", "--workload", "--kernel", "--device", "--precision", "--site", "--launcher"),
-    *("--ranks", "--strategy", "--strategy-options"),
+    *("--ranks", "--strategy", "--strategy-options", "--threads"),
     *("--learning-rate", "--lars", "--lr-scaling", "--lr-warmup"),
 )
 
@@ -82,6 +82,7 @@ def _suggest_verification(board_tables: Sequence[Table], results_words: list[str
                     yield f"{problem}: run it again without --no-verify"
                     continue
                 words = ["xfbench", "verify"]
+                words += ["--batch-size", str(row.request.batch_size_per_rank)]
                 for option, value in setting_options(row.request).items():
                     if option in _VERIFY_OPTIONS and value is not None:
                         words += [option, str(value)]

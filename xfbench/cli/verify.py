@@ -73,7 +73,12 @@ _FormatOption = Annotated[str, typer.Option(help="Output format: text or markdow
 @with_settings(
     (
         *("device", "precision", "strategy_options", "launcher", "site"),
-        *("learning_rate", "lars", "lr_scaling", "lr_warmup", "python"),
+        replace(
+            settings.BY_NAME["batch_size"],
+            help="Images per rank of further batches, whose gradients are verified too",
+            default_words="none",
+        ),
+        *("threads", "learning_rate", "lars", "lr_scaling", "lr_warmup", "python"),
         replace(
             settings.BY_NAME["time_limit"],
             help="Time limit of one framework, such as 90s or 2h",
@@ -108,11 +113,15 @@ def verify(
     A configuration that passes gets a certificate, which also covers earlier launches. Leaderboards
     rank only what has a certificate. `xfbench run` verifies automatically.
 
+    The compared batches have 2 or 4 images. With --batch-size, the gradients of larger batches are
+    compared too, with the threads of --threads. `xfbench run` does this for the batches it times.
+
     \b
         xfbench verify
         xfbench verify --framework mxnet --workload caffenet --kernel all
         xfbench verify --framework torch --workload lenet --ranks 1,2,4
         xfbench verify --workload lenet --lars 0.5
+        xfbench verify --framework torch --workload alexnet --batch-size 64,256 --threads 2
         xfbench verify --self-test
     """
     from xfbench.base import errors
@@ -129,6 +138,7 @@ def verify(
         _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
     interpreters, store = values.pop("python", {}), _find_store(values.pop("results", None))
+    batch_sizes = values.pop("batch_size", None) or ()
     requests = verdicts.build_requests(
         parse_list(framework or FRAMEWORKS, str, "--framework") or [],
         parse_list(workload, str, "--workload") or [],
@@ -143,7 +153,9 @@ def verify(
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
         return
-    answers = verdicts.verify_requests(requests, interpreters, seeds, again, time_limit, say, store)
+    answers = verdicts.verify_requests(
+        requests, interpreters, seeds, again, time_limit, say, store, batch_sizes
+    )
     _print_answers_exit_if_different(answers, "json" if as_json else format)
 
 
@@ -203,5 +215,8 @@ def _print_answers_exit_if_different(answers: Iterator[dict[str, Any]], format: 
         print(json.dumps({"verdicts": known_answers}))
     elif format == "markdown":
         print(verdicts.format_answers_markdown(known_answers))
-    if any(answer["verdict"] == "different" or answer["failed"] for answer in known_answers):
+    batches = [batch for answer in known_answers for batch in answer["timed_batches"]]
+    if any(
+        each["verdict"] == "different" or each.get("failed") for each in (*known_answers, *batches)
+    ):
         raise typer.Exit(1)

@@ -81,6 +81,7 @@ def verify_requests(
     time_limit: float,
     say: Callable[[str], None],
     store: Store | None = None,
+    batch_sizes: Sequence[int] = (),
 ) -> Iterator[dict[str, Any]]:
     """Yield the answer to each request as soon as the answer is known.
 
@@ -94,8 +95,14 @@ def verify_requests(
     - `time_limit`: seconds for one launch
     - `say`: is called with each progress message
     - `store`: results folder to which the certificates are copied; they cover its earlier launches
+    - `batch_sizes`: numbers of images per rank. If a cell is equal, the gradients of these batches
+      are verified too.
     """
     verifier = Verifier(say, time_limit)
+
+    def verify_batches(request: Request, found: environment.Environment) -> dict[str, Any]:
+        return {"timed_batches": _verify_batches(verifier, request, found, batch_sizes, store)}
+
     for request in requests:
         framework_adapter = adapter.load(request.framework)
         try:
@@ -115,7 +122,8 @@ def verify_requests(
         if cached and cached.verdict == "equal":
             if store:
                 certify.copy_cached_certificate(cached, store)
-            yield _answer_from_certificate(request, cached)
+            known_answer = _answer_from_certificate(request, cached)
+            yield known_answer | verify_batches(request, framework_environment)
             continue
         try:
             answer = None
@@ -135,9 +143,51 @@ def verify_requests(
                 if verdict.verdict != "equal":
                     break
             assert answer is not None
+            if answer["verdict"] == "equal":
+                answer |= verify_batches(request, framework_environment)
             yield answer
         except CheckError as error:
             yield _unsupported_answer(request, str(error), failed=True)
+
+
+def _verify_batches(
+    verifier: Verifier,
+    request: Request,
+    framework_environment: environment.Environment,
+    batch_sizes: Sequence[int],
+    store: Store | None,
+) -> list[dict[str, Any]]:
+    """Verify the gradients of these batches, and return an object for each of them."""
+    group = [
+        request.model_copy(
+            update={"batch_size_per_rank": size, "global_batch_size": size * request.ranks}
+        )
+        for size in batch_sizes
+    ]
+    if not group:
+        return []
+    objects = []
+    reasons: list[str] = []
+    found = certify.certify_timed_batches(verifier, group, framework_environment, reasons.append)
+    for verified, certificate in found:
+        if store:
+            certify.copy_cached_certificate(certificate, store)
+        objects.append(
+            {
+                "batch_size": verified.batch_size_per_rank,
+                "threads": verified.threads,
+                "verdict": certificate.verdict,
+                "reason": certificate.finding,
+                "certificate": certificate.id,
+                "checks": [check.model_dump() for check in certificate.checks],
+            }
+        )
+    known = {each["batch_size"] for each in objects}
+    for size in batch_sizes:
+        if size not in known:
+            unverified = {"verdict": "unsupported", "reason": "; ".join(reasons)}
+            objects.append({"batch_size": size, "threads": request.threads, **unverified})
+    return objects
 
 
 def format_answer_text(answer: Mapping[str, Any]) -> str:
@@ -173,7 +223,16 @@ def format_answer_text(answer: Mapping[str, Any]) -> str:
         # In certificates of earlier versions null stands for no deviation at all.
         nearest = max(check["excess"] or 0.0 for check in answer["checks"])
         lines.append(f"  {quantities} quantities, at most {nearest:.0%} of their tolerance")
+    lines += map(_format_timed_batch, answer["timed_batches"])
     return "\n".join(lines)
+
+
+def _format_timed_batch(batch: Mapping[str, Any]) -> str:
+    name = f"  batch {batch['batch_size']}, {batch['threads']} threads: {batch['verdict']}"
+    if batch["verdict"] != "equal":
+        return f"{name}, {batch['reason']}"
+    nearest = max(check["excess"] or 0.0 for check in batch["checks"])
+    return f"{name}, at most {nearest:.0%} of its tolerance"
 
 
 def format_answers_markdown(answers: Sequence[Mapping[str, Any]]) -> str:
@@ -235,7 +294,7 @@ def _answer_from_verdict(
 ) -> dict[str, Any]:
     equal = certificate is not None and verdict.verdict == "equal"
     document = verdict.document(certificate.id if certificate and equal else None)
-    return {**document, "framework_version": version, "failed": False}
+    return {**document, "framework_version": version, "failed": False, "timed_batches": []}
 
 
 def _answer_from_certificate(request: Request, certificate: Certificate) -> dict[str, Any]:
@@ -248,4 +307,4 @@ def _answer_from_certificate(request: Request, certificate: Certificate) -> dict
 
 def _unsupported_answer(request: Request, reason: str, *, failed: bool) -> dict[str, Any]:
     answer = Verdict(request, "unsupported", reason).document(None)
-    return {**answer, "framework_version": None, "failed": failed}
+    return {**answer, "framework_version": None, "failed": failed, "timed_batches": []}
