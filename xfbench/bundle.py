@@ -435,11 +435,11 @@ def _verify_and_write_certificates(
         environment_and_machine = carried_run.environment(group[0].framework)
         assert environment_and_machine is not None  # the group has certificates
         environment, machine_facts = environment_and_machine
-        for request, found in certify.certify_timed_batches(
+        for request, batch_certificate in certify.certify_timed_batches(
             verifier, group, environment, say, machine_facts
         ):
-            certify.copy_cached_certificate(found, store)
-            batch_ids[batch_certified_fields(request)] = found.id
+            certify.copy_cached_certificate(batch_certificate, store)
+            batch_ids[batch_certified_fields(request)] = batch_certificate.id
     return certificate_ids, batch_ids
 
 

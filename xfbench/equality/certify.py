@@ -233,8 +233,10 @@ def certify_requests(
         equal = [each for each in requests if certified_fields(each) in session.certificates]
         for group in group_by_process(equal):
             environment = session.environments[group[0].environment_key]
-            for request, found in certify_timed_batches(verifier, group, environment, say):
-                _copy_batch_certificate_to_session(found, request, session)
+            for request, batch_certificate in certify_timed_batches(
+                verifier, group, environment, say
+            ):
+                _copy_batch_certificate_to_session(batch_certificate, request, session)
     return reused
 
 
@@ -270,15 +272,15 @@ def certify_timed_batches(
     requests_by_batch = defaultdict(list)
     for request in group:
         requests_by_batch[TimedBatch.from_request(request)].append(request)
-    found = {batch: find_cached_certificate(subject, batch) for batch in requests_by_batch}
-    missing = [batch for batch, cached in found.items() if cached is None]
+    certificates = {batch: find_cached_certificate(subject, batch) for batch in requests_by_batch}
+    missing = [batch for batch, cached in certificates.items() if cached is None]
     single_rank = single_rank_request(group[0])
     for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing, say):
         if verdict.verdict == "unsupported":
             say(f"{single_rank.label()}: {_describe_unverified(batch)}: {verdict.reason}")
         else:
-            found[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
-    for batch, batch_certificate in found.items():
+            certificates[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
+    for batch, batch_certificate in certificates.items():
         if batch_certificate:
             _say_difference(requests_by_batch[batch][0], batch_certificate, say)
             for request in requests_by_batch[batch]:
@@ -289,9 +291,9 @@ def _describe_unverified(batch: TimedBatch) -> str:
     return f"not verified at a batch of {batch.batch_size}"
 
 
-def _say_difference(request: Request, found: Certificate, say: Callable[[str], None]) -> None:
-    if found.verdict != "equal":
-        say(f"{request.label()}: different, {found.finding}")
+def _say_difference(request: Request, verdict: Certificate, say: Callable[[str], None]) -> None:
+    if verdict.verdict != "equal":
+        say(f"{request.label()}: different, {verdict.finding}")
 
 
 def _verify_timed_batches(

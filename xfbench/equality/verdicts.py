@@ -100,8 +100,11 @@ def verify_requests(
     """
     verifier = Verifier(say, time_limit)
 
-    def verify_batches(request: Request, found: environment.Environment) -> dict[str, Any]:
-        return {"timed_batches": _verify_batches(verifier, request, found, batch_sizes, store)}
+    def verify_batches(
+        request: Request, framework_environment: environment.Environment
+    ) -> dict[str, Any]:
+        batches = _verify_batches(verifier, request, framework_environment, batch_sizes, store)
+        return {"timed_batches": batches}
 
     for request in requests:
         framework_adapter = adapter.load(request.framework)
@@ -168,8 +171,10 @@ def _verify_batches(
         return []
     objects = []
     reasons: list[str] = []
-    found = certify.certify_timed_batches(verifier, group, framework_environment, reasons.append)
-    for verified, certificate in found:
+    certified = certify.certify_timed_batches(
+        verifier, group, framework_environment, reasons.append
+    )
+    for verified, certificate in certified:
         if store:
             certify.copy_cached_certificate(certificate, store)
         objects.append(
@@ -182,9 +187,9 @@ def _verify_batches(
                 "checks": [check.model_dump() for check in certificate.checks],
             }
         )
-    known = {each["batch_size"] for each in objects}
+    verified_sizes = {each["batch_size"] for each in objects}
     for size in batch_sizes:
-        if size not in known:
+        if size not in verified_sizes:
             unverified = {"verdict": "unsupported", "reason": "; ".join(reasons)}
             objects.append({"batch_size": size, "threads": request.threads, **unverified})
     return objects
