@@ -126,7 +126,7 @@ def test_cells_that_cannot_run_are_no_unproven_configurations(cell, monkeypatch,
         def verification_ended(self, equal, kinds, reused, seconds):
             counts.append((equal, kinds, reused))
 
-    monkeypatch.setattr(session.certify, "certify_requests", lambda *_: 0)
+    monkeypatch.setattr(session.certify, "certify_requests", lambda *_, **__: 0)
     requests = [
         cell(framework=framework, kernel=kernel).request(1)
         for framework, kernel in (("reference", "numpy"), ("mxnet", "numpy"), ("torch", "onednn"))

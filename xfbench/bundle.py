@@ -188,8 +188,11 @@ def _list_verifiable(requests: Sequence[Request]) -> list[Request]:
 
 
 def _case_folder_name(request: Request, documents: Sequence[dict[str, Any]]) -> str:
-    """Return the name of the folder with the cases in `documents`."""
-    fields = [*map(str, certified_fields(request)), request.threads]
+    """Return the name of the folder with the cases in `documents`.
+
+    The solver is not in the name: it is in the documents, with the rate of each case.
+    """
+    fields = [*map(str, certified_fields(request)[:-1]), request.threads]
     return digests.of_json([fields, list(documents)])[7:19]
 
 
@@ -214,9 +217,10 @@ def _write_cases_for_later_run(
         verifier.verify(request, _placeholder_environment(request.framework), _SEED)
     for group in certify.group_by_process(_list_verifiable(requests)):
         single_rank = certify.single_rank_request(group[0])
-        sizes = [*dict.fromkeys(request.batch_size_per_rank for request in group)]
         environment = _placeholder_environment(single_rank.framework)
-        timed_batch.verify_batch_sizes(verifier, single_rank, environment, sizes, _SEED)
+        # Each size has a folder of its own, so that one that fails costs no other.
+        for size in dict.fromkeys(request.batch_size_per_rank for request in group):
+            timed_batch.verify_batch_sizes(verifier, single_rank, environment, [size], _SEED)
 
 
 def _placeholder_environment(framework: str) -> Environment:
@@ -435,11 +439,12 @@ def _verify_and_write_certificates(
         environment_and_machine = carried_run.environment(group[0].framework)
         assert environment_and_machine is not None  # the group has certificates
         environment, machine_facts = environment_and_machine
-        for request, batch_certificate in certify.certify_timed_batches(
-            verifier, group, environment, say, machine_facts
-        ):
-            certify.copy_cached_certificate(batch_certificate, store)
-            batch_ids[batch_certified_fields(request)] = batch_certificate.id
+        for request in group:
+            for _, batch_certificate in certify.certify_timed_batches(
+                verifier, [request], environment, say, machine_facts
+            ):
+                certify.copy_cached_certificate(batch_certificate, store)
+                batch_ids[batch_certified_fields(request)] = batch_certificate.id
     return certificate_ids, batch_ids
 
 

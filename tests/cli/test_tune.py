@@ -116,6 +116,8 @@ def test_show_tells_what_an_interrupted_search_knows(run_inline, record, tmp_pat
     assert outcome.stdout == (
         "lenet · torch: unfinished: 2 of 3 planned settings tried, none confirmed; continue with "
         "--resume\n  fastest so far: onednn · 2 threads\n"
+        "  as a command, not confirmed: xfbench run --framework torch --workload lenet "
+        "--batch-size 4 --kernel onednn --threads 2 --pinning none\n"
     )
     assert f"continue it: {search.command}\n" in outcome.stderr
     outcome = run_inline(*"tune --framework torch --workload lenet --show --json".split())

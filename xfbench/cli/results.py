@@ -84,7 +84,6 @@ def list_(
     """
     from xfbench.base import bibtex as entries
     from xfbench.base import errors
-    from xfbench.rendering import record_listing
     from xfbench.store import index
 
     conditions = parse_record_filters(where, framework, workload)
@@ -106,15 +105,21 @@ def list_(
     for line in record_index.damaged:
         say(line)
     is_cut = bool(limit and len(records) == limit < match_count)
-    cut_note = f"{limit} of {match_count} records: --limit 0 shows all"
+    _print_records(
+        records, f"{limit} of {match_count} records: --limit 0 shows all" * is_cut, as_json
+    )
+
+
+def _print_records(records: Sequence[Record], cut_note: str, as_json: bool) -> None:
+    """Print the records. `cut_note` says that there are more; it is empty if there are not."""
+    from xfbench.rendering import record_listing
+
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
-        if is_cut:
-            say(cut_note)
-        return
-    print(record_listing.format_table(records, terminal_width()))
-    if is_cut:
-        print(cut_note)
+    else:
+        print(record_listing.format_table(records, terminal_width()))
+    if cut_note:
+        say(cut_note) if as_json else print(cut_note)
 
 
 def _print_published_figures(

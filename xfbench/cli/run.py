@@ -79,9 +79,7 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
         _print_preview(session.preview(plan, store), outline, as_json, show_commands=show_commands)
         return
     if not plan.bundle:
-        _announce(
-            _build_outline(plan, store), _list_load_warnings(plan), quiet=quiet, confirmed=yes
-        )
+        _announce(plan, _build_outline(plan, store), quiet=quiet, confirmed=yes)
     records = session.run(plan, store, progress.choose_listener(quiet=quiet))
     done = session.find_done(plan, store)  # also what a job did that was followed from its middle
     if plan.bundle:
@@ -165,9 +163,7 @@ def _list_load_warnings(plan: Plan) -> list[str]:
     ]
 
 
-def _announce(
-    outline: Outline, load_warnings: Sequence[str], *, quiet: bool, confirmed: bool
-) -> None:
+def _announce(plan: Plan, outline: Outline, *, quiet: bool, confirmed: bool) -> None:
     """Say what will be launched. On a terminal, ask if it may take more than _LONG_RUN_S.
 
     Raises typer.Exit with status 1 if the answer is no.
@@ -175,7 +171,7 @@ def _announce(
     needs_answer = outline.most_seconds > _LONG_RUN_S and not confirmed and is_interactive()
     if needs_answer or not quiet:
         say(outline.describe())
-        for warning in (*outline.warnings, *load_warnings):
+        for warning in (*outline.warnings, *_list_load_warnings(plan)):
             say(f"warning: {warning}")
     if needs_answer and not typer.confirm("Start?", default=True, err=True):
         raise typer.Exit(1)

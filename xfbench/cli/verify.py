@@ -25,6 +25,7 @@ from xfbench.model import settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from xfbench.model.request import Request
     from xfbench.store.results_folder import Store
 
 _FrameworkOption = Annotated[
@@ -139,16 +140,8 @@ def verify(
         return
     interpreters, store = values.pop("python", {}), _find_store(values.pop("results", None))
     batch_sizes = values.pop("batch_size", None) or ()
-    requests = verdicts.build_requests(
-        parse_list(framework or FRAMEWORKS, str, "--framework") or [],
-        parse_list(workload, str, "--workload") or [],
-        parse_list(kernel, str, "--kernel") or [],
-        interpreters,
-        ranks=parse_list(ranks, parse_positive_int, "--ranks"),
-        strategy=parse_list(strategy, str, "--strategy"),
-        scaling="weak",
-        **values,
-    )
+    names = (framework or FRAMEWORKS, workload, kernel)
+    requests = _build_requests(names, interpreters, ranks, strategy, values)
     if dry_run:
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
@@ -157,6 +150,32 @@ def verify(
         requests, interpreters, seeds, again, time_limit, say, store, batch_sizes
     )
     _print_answers_exit_if_different(answers, "json" if as_json else format)
+
+
+def _build_requests(
+    names: tuple[str, str, str],
+    interpreters: dict[str, Path],
+    ranks: str,
+    strategy: str,
+    values: dict[str, Any],
+) -> list[Request]:
+    """Return the requests of the options. `names` are frameworks, workloads and kernels."""
+    from xfbench.equality import verdicts
+
+    options = ("--framework", "--workload", "--kernel")
+    frameworks, networks, kernels = (
+        parse_list(text, str, option) or [] for text, option in zip(names, options, strict=True)
+    )
+    return verdicts.build_requests(
+        frameworks,
+        networks,
+        kernels,
+        interpreters,
+        ranks=parse_list(ranks, parse_positive_int, "--ranks"),
+        strategy=parse_list(strategy, str, "--strategy"),
+        scaling="weak",
+        **values,
+    )
 
 
 def _find_store(results: Path | None) -> Store | None:

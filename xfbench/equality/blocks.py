@@ -51,7 +51,7 @@ def cut_into_distinct_overlapping_blocks(network: xl.Network, pixels: Pixels) ->
     distinct: dict[object, Block] = {}
     for layers in pairs:
         block = _build_block(network, layers, sizes)
-        distinct.setdefault(_structure_without_names(block.network), block)
+        distinct.setdefault(structure_without_names(block.network), block)
     return list(distinct.values())
 
 
@@ -184,7 +184,7 @@ def _add_probe_and_loss(network: xl.Network, value_name: str, mean_square: float
     return replace(network, layers=(*network.layers, probe, loss))
 
 
-def _structure_without_names(network: xl.Network) -> object:
+def structure_without_names(network: xl.Network) -> object:
     """Return the structure of the network without names, for comparing blocks."""
     numbers = {"data": -1, **{layer.name: n for n, layer in enumerate(network.layers)}}
     layers = tuple(

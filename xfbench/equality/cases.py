@@ -17,7 +17,12 @@ from math import sqrt
 from typing import Any
 
 from xfbench.base import digests
-from xfbench.equality.blocks import NOISE, cut_into_distinct_overlapping_blocks, isolate_layer
+from xfbench.equality.blocks import (
+    NOISE,
+    cut_into_distinct_overlapping_blocks,
+    isolate_layer,
+    structure_without_names,
+)
 from xfbench.equality.scaled import scale_weights
 from xfbench.model import training
 from xfbench.model.certificate import SAFETY
@@ -27,6 +32,7 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
+_MAX_IMAGES = 8  # different images of a timed batch
 WARMUP = 4  # largest learning-rate warm-up of a case, in updates
 DRAWS = 3  # draws of rounding for every case; further draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
@@ -58,8 +64,9 @@ class Case:
     - `largest_move`: the limit on how far the first update moves a tensor, relative to the tensor's
       norm. The oracle lowers the learning rate to keep this limit. Biases may move farther.
     - `activations`: the names of the layers whose outputs blocks read
-    - `timed_batch_size`: the size of a batch that repeats the case's images. Only gradients are
-      compared then: they equal those of the case. None for an ordinary case
+    - `is_gradient_only`: whether only gradients are computed
+    - `timed_batch_size`: the size of a batch that repeats the case's images. Only gradients and the
+      first update are compared then: they equal those of the case. None for an ordinary case
     """
 
     name: str
@@ -74,14 +81,15 @@ class Case:
     learning_rate: float | None = None
     largest_move: float = LARGEST_MOVE
     activations: tuple[str, ...] = ()
+    is_gradient_only: bool = False
     timed_batch_size: int | None = None
 
     @property
     def rounding_growth(self) -> float:
         """How much more rounding may do in the timed batch than in the case. 1 without one.
 
-        The rounding of a sum grows with the square root of the number of its terms (Higham and Mary
-        2019). A gradient is a sum over the images of the batch.
+        A gradient is a sum over the images of the batch. The rounding of a long sum grows about
+        with the square root of the number of its terms.
         """
         return sqrt(self.copies)
 
@@ -122,8 +130,10 @@ class Case:
             **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
         if self.timed_batch_size is not None:
-            document |= {"copies": self.copies, "gradients_only": True}
-            document |= {"outputs": False, "activations": [], "steps": []}
+            document |= {"copies": self.copies, "outputs": False, "activations": []}
+            document |= {"steps": [STEPS[0]], "test_mode": False}
+        if self.is_gradient_only:
+            document |= {"outputs": False, "steps": [], "test_mode": False}
         return document
 
     def key(self, precision: str, draw: int = 0) -> str:
@@ -147,6 +157,17 @@ def workload_with_case_rate_and_warmup(request: Request) -> Workload:
     warmup = min(trained_workload.solver.warmup, WARMUP)
     solver = replace(trained_workload.solver, base_lr=published_solver.base_lr, warmup=warmup)
     return replace(trained_workload, solver=solver)
+
+
+def count_images_to_repeat(workload: Workload, batch_size: int) -> int:
+    """Return how many different images a batch of this size has, each of them equally often.
+
+    It is `case_batch_size_per_rank` if possible, because the truth of such cases is known. With one
+    image, a framework that mixes images up would not be noticed.
+    """
+    usual = case_batch_size_per_rank(workload)
+    divisors = [n for n in range(1, _MAX_IMAGES + 1) if batch_size % n == 0]
+    return usual if usual in divisors else divisors[-1]
 
 
 def case_batch_size_per_rank(workload: Workload) -> int:
@@ -230,6 +251,17 @@ def layer_case(
     """
     block = isolate_layer(_network_with_weights(workload, weights), layer)
     return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "", images)
+
+
+def distinct_layer_cases(
+    workload: Workload, layers: Sequence[str], seed: int, images: int
+) -> list[Case]:
+    """Return a case of the gradients of each of these layers alone, without equal layers."""
+    layer_cases: dict[object, Case] = {}
+    for layer in layers:
+        case = replace(layer_case(workload, layer, "scaled", seed, images), is_gradient_only=True)
+        layer_cases.setdefault(structure_without_names(case.workload.network), case)
+    return [*layer_cases.values()]
 
 
 def _build_block_case(

@@ -247,7 +247,8 @@ def group_by_process(requests: Iterable[Request]) -> list[list[Request]]:
     precision and threads. Ranks and strategy may differ, because one rank is verified.
     """
     groups: dict[CertifiedFields, dict[CertifiedFields, Request]] = {}
-    for request in requests:
+    # An unpinned request fits any node, so it represents those that are pinned.
+    for request in sorted(requests, key=lambda each: each.affinity != "none"):
         single_rank = request.model_copy(
             update={"ranks": 1, "strategy": "none", "strategy_options": ()}
         )
@@ -262,19 +263,27 @@ def certify_timed_batches(
     environment: Environment,
     say: Callable[[str], None],
     machine_facts: Machine | None = None,
+    *,
+    again: bool = False,
 ) -> Iterator[tuple[Request, Certificate]]:
     """Find or create the batch certificates of a group, and yield each request with its own.
 
     `group` is one of `group_by_process`. Requests whose batch cannot be verified are left out, and
-    `say` is called with the reason. `machine_facts` describes the machine (None: this machine).
+    `say` is called with the reason.
+
+    - `machine_facts`: a description of the machine; None: this machine
+    - `again`: whether to create certificates that exist
     """
     subject = single_rank_subject(build_subject(group[0], environment, machine_facts))
     requests_by_batch = defaultdict(list)
     for request in group:
         requests_by_batch[TimedBatch.from_request(request)].append(request)
-    certificates = {batch: find_cached_certificate(subject, batch) for batch in requests_by_batch}
+    certificates = {
+        batch: None if again else find_cached_certificate(subject, batch)
+        for batch in requests_by_batch
+    }
     missing = [batch for batch, cached in certificates.items() if cached is None]
-    single_rank = single_rank_request(group[0])
+    single_rank = single_rank_request(group[0]).model_copy(update={"allocator": None})
     for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing, say):
         if verdict.verdict == "unsupported":
             say(f"{single_rank.label()}: {_describe_unverified(batch)}: {verdict.reason}")

@@ -15,14 +15,16 @@ import numpy as np
 
 from xfbench.base import paths
 from xfbench.base.errors import XfbenchError
+from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
 from xfbench.execution import job
 from xfbench.execution.reference import TIME_LIMIT
 from xfbench.model.adapter import Adapter
 from xfbench.model.request import Request
 from xfbench.model.worker_reply import WRONG
+from xfbench.worker.block_input import draw_input
 from xfbench.worker.distributed import path_for_rank
-from xfbench.workloads import Workload
+from xfbench.workloads import Workload, workload_from_json
 
 Arrays = dict[str, np.ndarray]
 
@@ -84,8 +86,10 @@ def copy_inputs_and_build_job(
     folder: Path,
 ) -> dict[str, Any]:
     """Copy `inputs_file` to `folder` and return the job that runs the cases there."""
-    if inputs_file is not None:
+    if inputs_file is not None and _has_worker_of_drawn_inputs(request):
         shutil.copyfile(inputs_file, folder / "inputs.npz")
+    elif inputs_file is not None:
+        _write_drawn_inputs(documents, inputs_file, folder / "inputs.npz")
     return job.build_job_document(
         "check",
         request,
@@ -94,6 +98,26 @@ def copy_inputs_and_build_job(
         inputs="inputs.npz" if inputs_file else None,
         output="found.npz",
     )
+
+
+def _has_worker_of_drawn_inputs(request: Request) -> bool:
+    """Return whether the request's worker draws inputs from tables. Earlier ones read them."""
+    files = worker_archive.read_worker_files(request.revision) if request.revision else None
+    return files is None or "block_input.py" in files
+
+
+def _write_drawn_inputs(
+    documents: Sequence[dict[str, Any]], tables_file: Path, target: Path
+) -> None:
+    """Write the inputs that the cases would draw from the tables in `tables_file`."""
+    inputs = {}
+    with np.load(tables_file, allow_pickle=False) as tables:
+        for case in documents:
+            if name := case["input"]:
+                network = workload_from_json(case["workload"]).network
+                shape = (case["batch_size"], *network.input_shape)
+                inputs[name] = draw_input(tables[name], shape, case["seed"])
+    np.savez(target, **inputs)  # type: ignore[arg-type]
 
 
 def read_results(

@@ -70,23 +70,6 @@ def find_first_wrong_place(
     )
 
 
-def find_first_layer_wrong_alone(
-    workload: Workload, violations: Sequence[Deviation], check_layers: CheckLayers
-) -> Place | None:
-    """Return the first layer that is wrong when it runs alone. None if no layer is.
-
-    This finds layers that are right in small batches and wrong in the batch that was checked. If
-    blocks are wrong, only layers of the first of them are run.
-    """
-    cases = [deviation.case for deviation in violations if not deviation.case.is_whole_network]
-    tested_network = cases[0].workload.network if cases else workload.network
-    in_workload = {layer.name for layer in workload.network.layers}
-    names = [layer.name for layer in tested_network.layers if layer.name in in_workload]
-    failing = check_layers(names, "scaled")
-    cause = "right at small batches: the library uses another algorithm for this batch"
-    return next((Place(name, cause) for name in names if name in failing), None)
-
-
 def _locate_backward(
     workload: Workload, last_gradient_violation: Deviation, check_layers: CheckLayers
 ) -> Place:

@@ -300,9 +300,8 @@ def _median_weight_rounding(truth: Arrays, distances: dict[str, float]) -> float
 
     The rounding is relative: a distance from the truth, divided by how far the weight moved.
     """
-    return float(
-        np.median([x for step in STEPS for x in _relative_weight_distances(step, truth, distances)])
-    )
+    roundings = [x for step in STEPS for x in _relative_weight_distances(step, truth, distances)]
+    return float(np.median(roundings)) if roundings else 0.0  # 0: the case makes no update
 
 
 def _relative_weight_distances(

@@ -103,7 +103,14 @@ def verify_requests(
     def verify_batches(
         request: Request, framework_environment: environment.Environment
     ) -> dict[str, Any]:
-        batches = _verify_batches(verifier, request, framework_environment, batch_sizes, store)
+        batches = _verify_batches(
+            verifier,
+            request,
+            framework_environment,
+            batch_sizes,
+            store,
+            again=ignore_certificates,
+        )
         return {"timed_batches": batches}
 
     for request in requests:
@@ -159,6 +166,8 @@ def _verify_batches(
     framework_environment: environment.Environment,
     batch_sizes: Sequence[int],
     store: Store | None,
+    *,
+    again: bool,
 ) -> list[dict[str, Any]]:
     """Verify the gradients of these batches, and return an object for each of them."""
     group = [
@@ -167,13 +176,15 @@ def _verify_batches(
         )
         for size in batch_sizes
     ]
-    if not group:
-        return []
     objects = []
     reasons: list[str] = []
-    certified = certify.certify_timed_batches(
-        verifier, group, framework_environment, reasons.append
-    )
+    certified = [
+        pair
+        for requests in certify.group_by_process(group)
+        for pair in certify.certify_timed_batches(
+            verifier, requests, framework_environment, reasons.append, again=again
+        )
+    ]
     for verified, certificate in certified:
         if store:
             certify.copy_cached_certificate(certificate, store)

@@ -361,7 +361,10 @@ def _certificate_error(record: Record, certificates: Certificates) -> str | None
         named = certificates.get(certificate_id)
         if named is None:
             return f"{certificate_id} is missing"
-        error = named if isinstance(named, str) else certificate.coverage_error(named, record)
+        # A launch of a batch that is known to be different is no defect. It is not ranked.
+        is_batch = certificate_id == record.batch_certificate
+        check = certificate.mismatch_error if is_batch else certificate.coverage_error
+        error = named if isinstance(named, str) else check(named, record)
         if error:
             return error
     return None

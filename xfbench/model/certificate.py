@@ -105,6 +105,8 @@ class Check(_FrozenModel):
     - `tolerance`: median of the quantities' relative tolerances.
     - `loosest`: largest relative tolerance.
     - `excess`: largest error as a multiple of its tolerance; None: infinite.
+    - `undecidable`: number of quantities that may be rounding only, because their tolerance is at
+      least as large as they are. `tolerance` and `loosest` leave them out.
     """
 
     kind: str
@@ -112,6 +114,7 @@ class Check(_FrozenModel):
     tolerance: float
     loosest: float
     excess: float | None
+    undecidable: int = 0
 
 
 class TimedBatch(_FrozenModel):
@@ -191,11 +194,18 @@ def coverage_error(certificate: Certificate, record: Record) -> str | None:
 
     A record that names no certificate may be covered by one that was made later.
     """
-    if reason := unmeasured_source(record):
-        return reason
-    if certificate.verdict != "equal":
+    if certificate.verdict != "equal" and not unmeasured_source(record):
         finding = f": {certificate.finding}" if certificate.finding else ""
         return f"verified as different{finding}"
+    return mismatch_error(certificate, record)
+
+
+def mismatch_error(certificate: Certificate, record: Record) -> str | None:
+    """Return why the certificate is for something else than the record, whatever its verdict."""
+    if reason := unmeasured_source(record):
+        return reason
+    if certificate.id == _named_certificate(record, None if certificate.timed_batch else True):
+        return "the record names a certificate of another kind"
     if _named_certificate(record, certificate.timed_batch) not in (None, certificate.id):
         return "the certificate is not the one that the record names"
     subject = subject_of_record(record)
@@ -276,7 +286,7 @@ def _find_id(
     return min(verdicts, key=lambda each: verdicts[each] == "equal", default=None)
 
 
-def _named_certificate(record: Record, timed_batch: TimedBatch | None) -> str | None:
+def _named_certificate(record: Record, timed_batch: object) -> str | None:
     """Return the id that the record names: of its batch certificate if there is a timed batch."""
     return record.batch_certificate if timed_batch else record.certificate
 

@@ -131,8 +131,14 @@ def find_and_confirm_best_setting(
     default_reason = default_obstacle[1] if default_obstacle else unverified.get(space.default)
     compared = [*ranking, *([] if default_reason else [space.default])]
     wrong = _verify_batches_and_collect_wrong(compared, session, choices)
-    if not (ranking := [cell for cell in ranking if cell not in wrong]):
-        raise errors.XfbenchError(f"no setting is right: {next(iter(wrong.values()))}")
+    ranking = [cell for cell in ranking if cell not in wrong] or [
+        cell for cell in compared if cell not in wrong
+    ]
+    if not ranking:
+        raise errors.XfbenchError(
+            f"no setting that may be the best is right: {next(iter(wrong.values()))}; leave out "
+            "its kernel with --over kernel=..."
+        )
     winner, *runners_up = ranking
     default_reason = default_reason or wrong.get(space.default)
     rivals = dict.fromkeys([*runners_up[:1], *([] if default_reason else [space.default])])

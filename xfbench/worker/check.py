@@ -60,8 +60,8 @@ def run_cases(
     A case may have these keys too:
 
     - `copies`: how often the batch has each image of the case. The mean gradient stays the same.
-    - `gradients_only`: whether only the gradient of the first batch is measured. The quantity
-      `images` then says how many images the batch had.
+      The quantity `images` then says how many images the batch had.
+    - `test_mode`: whether losses and scores in test mode are measured
 
     If there are several ranks, each rank trains on its shard of the batch. Each rank writes the
     losses of its shard, and no outputs.
@@ -112,6 +112,7 @@ class _Case:
             random, most = np.random.RandomState(case["nudge"]), case["nudge_units"]
             self.initial = {k: perturb(value, random, most) for k, value in self.initial.items()}
             images = perturb(images, random, most)
+        self.has_test_mode = case.get("test_mode", True)
         self.arrays = _repeat_images(images, labels, case.get("copies", 1), case["seed"])
 
     def measure(self) -> Arrays:
@@ -150,11 +151,12 @@ class _Case:
         for time in range(self.case["full"]):
             for name, gradient in self.trainer.gradients(self.batch).items():
                 arrays[f"full{time}/{name}"] = gradient
-        if self.case.get("gradients_only"):
-            return {**arrays, "images": np.asarray(len(self.arrays[1]))}
         self.trainer.assign(self.initial)
-        arrays["test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
-        arrays["test_scores"] = sketch(self.trainer.test_scores(self.full_batch))
+        if "copies" in self.case:
+            arrays["images"] = np.asarray(len(self.arrays[1]))
+        if self.has_test_mode:
+            arrays["test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
+            arrays["test_scores"] = sketch(self.trainer.test_scores(self.full_batch))
         return arrays
 
     def _train_and_measure_changes(self) -> Arrays:
@@ -170,7 +172,8 @@ class _Case:
                     change = np.subtract(value, self.initial[name], dtype=np.float64)
                     arrays[f"step{step}/{name}"] = sketch(change)
         arrays["losses"] = np.asarray(losses)
-        arrays["trained_test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
+        if self.has_test_mode:
+            arrays["trained_test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
         return arrays
 
     def _build_trainer_and_load_batch(self) -> None:
