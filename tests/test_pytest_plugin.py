@@ -111,6 +111,7 @@ def test_benchmark_rounds_are_the_steps_of_the_record(session, pytester):
         "record": record.id,
         "status": "ok",
         "certificate": None,
+        "batch_certificate": None,
         "framework": "reference",
         "version": record.observed.framework_version,
         "kernel": "numpy",

@@ -116,6 +116,7 @@ def _build_benchmark(benchmark_id: str, row: Row, records: Sequence[Record]) -> 
         "extra_info": {
             "records": [record.id for record in records],
             "certificate": row.certificate,
+            "batch_certificate": row.batch_certificate,
             "framework": row.framework,
             "version": row.framework_version,
             "kernel": row.kernel,

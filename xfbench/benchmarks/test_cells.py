@@ -65,6 +65,7 @@ def test_training(
         record=record.id,
         status=record.status,
         certificate=record.certificate,
+        batch_certificate=record.batch_certificate,
         framework=cell.framework,
         version=record.observed.framework_version,
         kernel=record.observed.kernel,

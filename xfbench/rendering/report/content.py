@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, groupby
+from itertools import chain, count, groupby
 
 from xfbench.analysis.leaderboard import Certificates, Row, Table
 from xfbench.analysis.leaderboard import build_tables as leaderboards
 from xfbench.base.version import __version__
 from xfbench.host import conditions
-from xfbench.model.certificate import Certificate, find_certificate_id
+from xfbench.model.certificate import Certificate, find_certificate_ids
 from xfbench.model.machines import machine_class
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields, unmeasured_source
 from xfbench.model.record import Machine, Record
@@ -276,8 +276,8 @@ def _build_overview(networks: Sequence[Network]) -> Overview:
 
 
 def _certificate_ids(records: Iterable[Record], certificates: Certificates) -> list[str]:
-    ids = (find_certificate_id(record, certificates) for record in records)
-    return list(dict.fromkeys(filter(None, ids)))
+    ids = (find_certificate_ids(record, certificates) for record in records)
+    return list(dict.fromkeys(chain.from_iterable(ids)))
 
 
 def _build_network(name: str, boards: list[Board], records_by_id: Mapping[str, Record]) -> Network:
@@ -529,6 +529,8 @@ def _describe_certificate(
     about = certificate.subject
     rank_parts = [f"{about.ranks} ranks", about.strategy] if about.ranks > 1 else []
     parts = [about.framework, about.workload, about.kernel, about.device, about.precision]
+    if batch := certificate.timed_batch:
+        parts.append(f"batch {batch.batch_size}, {batch.threads} threads")
     worst = max(
         (check.excess for check in certificate.checks if check.excess is not None), default=None
     )
