@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from tests.equality.proofs import Proof
+from xfbench.equality import cases, jobs
 from xfbench.worker.block_input import KNOTS, build_table, draw_input
+from xfbench.workloads import workloads
 
 
 def relu_activations(shape):
@@ -43,3 +46,25 @@ def test_channels_with_few_values_share_a_row(shape):
 
 def test_a_table_is_small():
     assert build_table(relu_activations((2, 64, 56, 56))).nbytes == 64 * KNOTS * 4
+
+
+def test_workers_without_tables_get_the_inputs_that_others_draw(tmp_path, monkeypatch):
+    """A worker of an earlier revision reads inputs as arrays."""
+    workload = workloads()["lenet"]
+    case = next(case for case in cases.block_cases(workload, 0, ["scaled"], 4) if case.reads)
+    document = case.document("float32")
+    shape = workload.network.shapes[case.reads]
+    table = build_table(relu_activations((4, *shape)))
+    np.savez(tmp_path / "tables.npz", **{document["input"]: table})
+    request = Proof.of("reference").request.model_copy(update={"revision": "0" * 40})
+    for files, expected in (
+        ({"block_input.py": b""}, table),
+        ({"check.py": b""}, draw_input(table, (4, *shape), 0)),
+    ):
+        monkeypatch.setattr(jobs.worker_archive, "read_worker_files", lambda _, files=files: files)
+        monkeypatch.setattr(jobs.job, "build_job_document", lambda *_, **__: {})
+        jobs.copy_inputs_and_build_job(
+            [document], request, workload, tmp_path / "tables.npz", tmp_path
+        )
+        with np.load(tmp_path / "inputs.npz") as inputs:
+            assert np.array_equal(inputs[document["input"]], expected)

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.sample_records import certify_records, vary_record
+from tests.sample_records import build_batch_certificate, certify_records, vary_record
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.model import settings
 from xfbench.model.record import Epoch
@@ -311,6 +311,16 @@ def test_rows_link_to_the_certificates_on_the_page(board):
     records, _ = certify_records(board[0][:1])
     [proof] = content.build_report(records, {}).proofs
     assert proof.verdict == "not in the results folder"
+
+
+def test_certificates_of_timed_batches_are_on_the_page(board):
+    [record], certificates = certify_records(board[0][:1])
+    batch = build_batch_certificate(record)
+    report = content.build_report([record], {**certificates, batch.id: batch})
+    size, threads = record.request.batch_size_per_rank, record.request.threads
+    subjects = [proof.subject for proof in report.proofs]
+    assert len(subjects) == 2
+    assert [f"batch {size}, {threads} threads" in subject for subject in subjects] == [False, True]
 
 
 def test_an_interval_beyond_the_scale_ends_in_an_arrow():
