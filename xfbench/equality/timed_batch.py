@@ -12,7 +12,7 @@ valid for any batch size, and the reference never computes a large batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -225,7 +225,23 @@ class _Batches:
             )
         except CheckError:
             return None
-        return next((Place(name, _CAUSE) for name in names if name in failing), None)
+        first = next((name for name in names if name in failing), None)
+        return Place(self._skip_to_failing_reader(first, failing), _CAUSE) if first else None
+
+    def _skip_to_failing_reader(self, name: str, failing: Set[str]) -> str:
+        """Return the convolution that reads a layer without weights, if it fails too.
+
+        Alone, such a layer keeps the convolution behind it (see `blocks.isolate_layer`).
+        """
+        layers = self.workload.network.layers
+        layer = next(layer for layer in layers if layer.name == name)
+        reader = next((each for each in layers if name in each.inputs), None)
+        is_readers_fault = (
+            not isinstance(layer, xl.Convolution | xl.InnerProduct)
+            and isinstance(reader, xl.Convolution)
+            and reader.name in failing
+        )
+        return reader.name if is_readers_fault and reader else name
 
 
 def _with_timed_batch(expected: Expected, batch_size: int) -> Expected:
