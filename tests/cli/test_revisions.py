@@ -226,7 +226,7 @@ def test_each_revision_is_verified_with_its_own_code(clone, run_revisions, tmp_p
     assert outcome.returncode == 0, outcome.stderr
     assert f"revision {wrong[:12]}: different" in outcome.stderr
     certificates = certificate.read_certificates(tmp_path / "results")
-    verdicts = [each.verdict for each in certificates.values()]
+    verdicts = [each.verdict for each in certificates.values() if each.timed_batch is None]
     assert sorted(verdicts) == ["different", "equal"]
     for record in read_records(tmp_path):
         is_wrong = record.request.revision == wrong
