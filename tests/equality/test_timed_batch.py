@@ -177,7 +177,10 @@ def test_ranks_share_the_certificate_of_one_rank(context, verify_calls):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("framework", ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"])
-@pytest.mark.parametrize(("workload", "batch_size"), [("lenet", 256), ("convnet", 100)])
+@pytest.mark.parametrize(
+    ("workload", "batch_size"),
+    [("lenet", 256), pytest.param("convnet", 100, marks=pytest.mark.long)],
+)
 def test_the_timed_batch_of_a_framework_is_equal(framework, workload, batch_size):
     proof = Proof.of(framework, workload)
     found = environment.ensure_environment(adapter.load(framework))
