@@ -187,12 +187,14 @@ def _list_verifiable(requests: Sequence[Request]) -> list[Request]:
     return [request for request in requests if not unverifiable_reason(request)]
 
 
-def _case_folder_name(request: Request, documents: Sequence[dict[str, Any]]) -> str:
-    """Return the name of the folder with the cases in `documents`.
+def _choose_for_each_batch(requests: Sequence[Request]) -> list[Request]:
+    """Return one request for each batch certificate."""
+    return [*{batch_certified_fields(request): request for request in requests}.values()]
 
-    The solver is not in the name: it is in the documents, with the rate of each case.
-    """
-    fields = [*map(str, certified_fields(request)[:-1]), request.threads]
+
+def _case_folder_name(request: Request, documents: Sequence[dict[str, Any]]) -> str:
+    """Return the name of the folder with the cases in `documents`."""
+    fields = [*map(str, certified_fields(request)), request.threads]
     return digests.of_json([fields, list(documents)])[7:19]
 
 
@@ -215,12 +217,12 @@ def _write_cases_for_later_run(
     for request in _requests_and_single_ranks_to_verify(requests):
         say(f"cases for {request.label()}")
         verifier.verify(request, _placeholder_environment(request.framework), _SEED)
-    for group in certify.group_by_process(_list_verifiable(requests)):
-        single_rank = certify.single_rank_request(group[0])
-        environment = _placeholder_environment(single_rank.framework)
-        # Each size has a folder of its own, so that one that fails costs no other.
-        for size in dict.fromkeys(request.batch_size_per_rank for request in group):
-            timed_batch.verify_batch_sizes(verifier, single_rank, environment, [size], _SEED)
+    # Each batch has a folder of its own, so that one that fails costs no other.
+    for request in _choose_for_each_batch(_list_verifiable(requests)):
+        single_rank = certify.single_rank_request(request)
+        environment = _placeholder_environment(request.framework)
+        sizes = [request.batch_size_per_rank]
+        timed_batch.verify_batch_sizes(verifier, single_rank, environment, sizes, _SEED)
 
 
 def _placeholder_environment(framework: str) -> Environment:
@@ -433,18 +435,16 @@ def _verify_and_write_certificates(
         if certificate.verdict == "equal":
             certificate_ids[certified_fields(request)] = certificate.id
     batch_ids: dict[CertifiedFields, str] = {}
-    for group in certify.group_by_process(
-        [each for each in carried_run.plan.requests if certified_fields(each) in certificate_ids]
-    ):
-        environment_and_machine = carried_run.environment(group[0].framework)
-        assert environment_and_machine is not None  # the group has certificates
+    for request in _choose_for_each_batch(carried_run.plan.requests):
+        environment_and_machine = carried_run.environment(request.framework)
+        if environment_and_machine is None or certified_fields(request) not in certificate_ids:
+            continue
         environment, machine_facts = environment_and_machine
-        for request in group:
-            for _, batch_certificate in certify.certify_timed_batches(
-                verifier, [request], environment, say, machine_facts
-            ):
-                certify.copy_cached_certificate(batch_certificate, store)
-                batch_ids[batch_certified_fields(request)] = batch_certificate.id
+        for _, batch_certificate in certify.certify_timed_batches(
+            verifier, [request], environment, say, machine_facts
+        ):
+            certify.copy_cached_certificate(batch_certificate, store)
+            batch_ids[batch_certified_fields(request)] = batch_certificate.id
     return certificate_ids, batch_ids
 
 

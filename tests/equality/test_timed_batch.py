@@ -5,7 +5,7 @@ import pytest
 
 from tests.equality.proofs import Proof, summarise_violations
 from xfbench.environments import environment
-from xfbench.equality import certify, jobs, timed_batch
+from xfbench.equality import cases, certify, jobs, timed_batch
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.execution.launch import LaunchContext
@@ -13,6 +13,7 @@ from xfbench.model import adapter, certificate
 from xfbench.model.certificate import batch_certified_fields, certified_fields
 from xfbench.model.request import Request
 from xfbench.store.results_folder import Store
+from xfbench.workloads import workloads
 
 REFERENCE = Proof.of("reference").request
 
@@ -60,6 +61,7 @@ def test_a_wrong_gradient_makes_only_its_batch_different():
     assert verdicts[32].verdict == "equal"
     assert verdicts[64].verdict == "different"
     assert verdicts[64].worst.quantity == "gradient/conv2/weight"
+    assert verdicts[64].place.layer == "conv2"
 
 
 def test_a_worker_that_ignores_the_size_proves_nothing():
@@ -71,6 +73,23 @@ def test_a_worker_that_ignores_the_size_proves_nothing():
     verdict = verify_reference([64], run)[64]
     assert verdict.verdict == "unsupported"
     assert verdict.reason == "its worker did not compute a batch of 64 images"
+
+
+def test_blocks_and_single_layers_are_compared_if_limits_are_too_large(monkeypatch):
+    """No limit is below 0, so each step adds what the one before could not decide."""
+    monkeypatch.setattr(timed_batch, "_SHARP", 0.0)
+    verdict = verify_reference([8])[8]
+    assert verdict.verdict == "equal"
+    scopes = {check.kind.partition(",")[0] for check in verdict.checks}
+    assert scopes == {"whole network", "blocks", "layers"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "batch_size", "images"),
+    [("lenet", 64, 4), ("lenet", 6, 6), ("lenet", 25, 5), ("lenet", 97, 1), ("alexnet", 256, 2)],
+)
+def test_a_batch_repeats_several_images_if_its_size_allows_it(workload, batch_size, images):
+    assert cases.count_images_to_repeat(workloads()[workload], batch_size) == images
 
 
 def test_limits_grow_with_the_square_root_of_the_batch():

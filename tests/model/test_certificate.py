@@ -132,6 +132,16 @@ def test_a_certificate_of_another_batch_covers_nothing(build_covered, change):
     assert str(next(iter(change.values()))) in reason
 
 
+@pytest.mark.parametrize("name", ["certificate", "batch_certificate"])
+def test_a_record_cannot_name_a_certificate_of_the_other_kind(build_covered, name):
+    covered_record, stored = build_covered()
+    batch = build_batch_certificate(covered_record)
+    wrong_id = batch.id if name == "certificate" else stored.id
+    named = covered_record.model_copy(update={"certificate": stored.id, name: wrong_id})
+    reason = only_row(named, {stored.id: stored, batch.id: batch}).reason
+    assert reason == "the record names a certificate of another kind"
+
+
 def test_a_batch_certificate_that_is_missing_or_alone_gives_no_rank(build_covered):
     covered_record, stored = build_covered()
     batch = build_batch_certificate(covered_record)

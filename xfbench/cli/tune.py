@@ -564,7 +564,6 @@ def _print_tuning(tuning: Tuning, file: Path, show_command: str) -> None:
 
 def _print_unconfirmed(tuning: Tuning) -> None:
     """Print why an unfinished search has no best setting, and how to continue it."""
-
     best = tuning.best
     resume = " ".join(["continue with --resume", *_suggest_budget(tuning)])
     if tuning.untried:

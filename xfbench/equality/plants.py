@@ -26,6 +26,7 @@ from xfbench.model import adapter
 from xfbench.planning import experiment
 
 _ADAPTERS = "XFBENCH_ADAPTERS"
+_CHANGE = {"framework", "file", "find", "replace"}  # the fields that say what is changed
 
 
 class PlantedBug(BaseModel):
@@ -69,11 +70,17 @@ class PlantedBug(BaseModel):
 
 
 def load_planted_bugs() -> list[PlantedBug]:
-    """Return all planted bugs in `plants.toml`."""
+    """Return all planted bugs in `plants.toml`.
+
+    `same_change_as` in the file names a bug above, whose framework, file and texts are used.
+    """
     file = paths.package_folder("xfbench.equality") / "plants.toml"
-    return [
-        PlantedBug(**fields) for fields in tomllib.loads(file.read_text(encoding="utf-8"))["plant"]
-    ]
+    bugs: dict[str, PlantedBug] = {}
+    for fields in tomllib.loads(file.read_text(encoding="utf-8"))["plant"]:
+        name = fields.pop("same_change_as", None)
+        change = bugs[name].model_dump(include=_CHANGE) if name else {}
+        bugs[fields["name"]] = PlantedBug(**change, **fields)
+    return [*bugs.values()]
 
 
 def select_planted_bugs(name_parts: Sequence[str] | None) -> list[PlantedBug]:

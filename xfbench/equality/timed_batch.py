@@ -33,8 +33,8 @@ from xfbench.model.request import Request
 from xfbench.workloads import Workload
 from xfbench.workloads import layers as xl
 
-# A third of what rounding its inputs to TF32 changes in a product (root mean square). If the limit
-# of a layer's weight gradient is below, rounding cannot hide such an error in that layer.
+# Rounding a value to TF32 changes it by 2e-4 (root mean square). If the limit of a layer's weight
+# gradient is below a third of that, it cannot hide TF32 in that layer.
 _SHARP = 2.0**-14
 # With these weights, every layer matters. They are enough for the blocks.
 _BLOCK_WEIGHTS = ("scaled",)

@@ -204,9 +204,10 @@ def mismatch_error(certificate: Certificate, record: Record) -> str | None:
     """Return why the certificate is for something else than the record, whatever its verdict."""
     if reason := unmeasured_source(record):
         return reason
-    if certificate.id == _named_certificate(record, None if certificate.timed_batch else True):
+    is_of_batch = certificate.timed_batch is not None
+    if certificate.id == _named_certificate(record, of_batch=not is_of_batch):
         return "the record names a certificate of another kind"
-    if _named_certificate(record, certificate.timed_batch) not in (None, certificate.id):
+    if _named_certificate(record, of_batch=is_of_batch) not in (None, certificate.id):
         return "the certificate is not the one that the record names"
     subject = subject_of_record(record)
     if subject is None or record.request is None:
@@ -265,7 +266,7 @@ def _find_id(
     certificates: Mapping[str, Certificate | str],
     timed_batch: TimedBatch | None,
 ) -> str | None:
-    named = _named_certificate(record, timed_batch)
+    named = _named_certificate(record, of_batch=timed_batch is not None)
     if named or not certificates:
         return named
     subject = subject_of_record(record)
@@ -286,9 +287,9 @@ def _find_id(
     return min(verdicts, key=lambda each: verdicts[each] == "equal", default=None)
 
 
-def _named_certificate(record: Record, timed_batch: object) -> str | None:
-    """Return the id that the record names: of its batch certificate if there is a timed batch."""
-    return record.batch_certificate if timed_batch else record.certificate
+def _named_certificate(record: Record, *, of_batch: bool) -> str | None:
+    """Return the id of the batch certificate, or of the other one, that the record names."""
+    return record.batch_certificate if of_batch else record.certificate
 
 
 def single_rank_subject(subject: Subject) -> Subject:

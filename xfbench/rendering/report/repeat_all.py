@@ -210,8 +210,8 @@ def _join_in_order(commands: Sequence[_Command], order: Sequence[int]) -> list[_
     for place in order:
         groups: dict[object, list[_Command]] = defaultdict(list)
         for command in joined:
-            others = (*command.lists[:place], *command.lists[place + 1 :])
-            groups[others].append(command)
+            equal_lists = (*command.lists[:place], *command.lists[place + 1 :])
+            groups[equal_lists].append(command)
         joined = [each for group in groups.values() for each in _join_pairs(group)]
     return _join_pairs(joined)
 
@@ -239,8 +239,8 @@ def _join(first: _Command, second: _Command) -> _Command | None:
     Both have the same `fixed` options.
     """
     lists: list[tuple[str | None, ...]] = []
-    for name, values, others in zip(_LISTS, first.lists, second.lists, strict=True):
-        union = list(dict.fromkeys((*values, *others)))
+    for name, first_values, second_values in zip(_LISTS, first.lists, second.lists, strict=True):
+        union = list(dict.fromkeys((*first_values, *second_values)))
         if name in _STRATEGY_OPTIONS and len(union) > 1:
             union = [value for value in union if value is not None]
         if len(union) > 1 and (None in union or name == "--strategy-options"):
