@@ -12,6 +12,7 @@ ANSWER = {
     **{"kernel": "onednn", "device": "cpu", "precision": "float32", "ranks": 1},
     **{"strategy": "none", "strategy_options": {}, "verdict": "equal", "reason": None},
     **{"worst": None, "first_layer": None, "likely_cause": None, "certificate": None},
+    "timed_batches": [],
     "failed": False,
 }
 
