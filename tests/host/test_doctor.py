@@ -56,6 +56,16 @@ def test_load_is_a_warning_beyond_three_tenths_of_all_cores(monkeypatch, load, s
     assert doctor.check_load().state == state
 
 
+@pytest.mark.parametrize(("cores_percent", "state"), [(10.0, "ok"), (10.1, "warn")])
+def test_busy_cores_without_a_busy_process_are_a_warning(monkeypatch, cores_percent, state):
+    monkeypatch.setattr(doctor.psutil, "process_iter", lambda fields: iter(()))
+    monkeypatch.setattr(doctor.psutil, "cpu_percent", lambda seconds: cores_percent)
+    monkeypatch.setattr(doctor.psutil, "cpu_count", lambda: 4)
+    [finding] = doctor._check_busy_processes()
+    assert finding.state == state
+    assert ("end quickly" in finding.detail) == (state == "warn")
+
+
 @pytest.mark.parametrize(("percent", "state"), [(1.0, "ok"), (1.1, "warn")])
 def test_steal_is_a_warning_beyond_one_percent(monkeypatch, percent, state):
     times = SimpleNamespace(steal=percent)

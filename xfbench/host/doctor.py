@@ -14,6 +14,8 @@ from xfbench.host import machine
 
 _LOAD_PER_CORE = 0.3
 _BUSY_PERCENT = 20.0
+# Clock ticks of all cores are rounded, so that a small rest is no process.
+_MOST_REST_PERCENT = 40.0
 _SAMPLE_SECONDS = 0.5
 
 
@@ -71,7 +73,10 @@ def check_load() -> Finding:
 
 
 def _check_busy_processes() -> list[Finding]:
-    """Check for other processes that use more than a fifth of a core at present."""
+    """Check for other processes that use more than a fifth of a core at present.
+
+    Processes that end while they are watched are found by what they leave of the cores' time.
+    """
     processes = []
     for process in psutil.process_iter(["pid", "name"]):
         try:
@@ -79,15 +84,19 @@ def _check_busy_processes() -> list[Finding]:
             processes.append(process)
         except psutil.Error:
             continue
-    psutil.cpu_percent(_SAMPLE_SECONDS)
-    busy = []
+    cores_percent = psutil.cpu_percent(_SAMPLE_SECONDS) * (psutil.cpu_count() or 1)
+    busy, listed_percent = [], 0.0
     for process in processes:
         try:
             used = process.cpu_percent()
         except psutil.Error:
             continue
+        listed_percent += used
         if used > _BUSY_PERCENT and process.pid != os.getpid():
             busy.append(f"{process.info['name']} (pid {process.pid}, {used:.0f} % of a core)")
+    rest_percent = cores_percent - listed_percent
+    if rest_percent > _MOST_REST_PERCENT:
+        busy.append(f"processes that end quickly ({rest_percent:.0f} % of a core)")
     if busy:
         return [Finding("processes", "warn", ", ".join(busy), "stop them, or wait until they end")]
     return [Finding("processes", "ok", "no other process is busy")]
