@@ -31,7 +31,7 @@ def test_missing_queue_is_unavailable_with_the_slurm_message(cluster, command_wo
 
 def test_cancelled_job_record_states_the_cancellation(cluster, command_words, tmp_path):
     run = cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100"))
-    wait_for(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 180)
     [number] = cluster.jobs()
     cluster.run("scancel", number)
     output, errors = run.communicate(timeout=30)
@@ -47,9 +47,9 @@ def test_interrupt_cancels_running_and_pending_jobs(cluster, command_words, tmp_
     for is_second in (False, True):
         run = cluster.popen(*words, "--seed", str(int(is_second)))
         expected = 2 if is_second else 1
-        wait_for(lambda expected=expected: len(cluster.jobs()) == expected, 60)
+        wait_for(lambda expected=expected: len(cluster.jobs()) == expected, 180)
         if not is_second:
-            wait_for(lambda: list_workers(tmp_path), 60)
+            wait_for(lambda: list_workers(tmp_path), 180)
             first_run = run
     for command in (run, first_run):
         [driver] = psutil.Process(command.pid).children()  # below nsenter or the keeper
@@ -70,7 +70,7 @@ def test_interrupt_during_sbatch_cancels_the_job(cluster, command_words, tmp_pat
     slow_sbatch.chmod(0o755)
     path = f"{slow_sbatch.parent}:{cluster.environment['PATH']}"
     run = cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100"), PATH=path)
-    wait_for((tmp_path / "asked").exists, 60)
+    wait_for((tmp_path / "asked").exists, 180)
     [driver] = psutil.Process(run.pid).children()
     driver.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=60)
@@ -81,7 +81,7 @@ def test_interrupt_during_sbatch_cancels_the_job(cluster, command_words, tmp_pat
 def test_a_job_at_its_time_limit_is_timed_out(cluster, command_words, tmp_path):
     # Slurm checks every 30 s, and later on a busy machine: the launch would take 300 s.
     run = cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 600"))
-    wait_for(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 180)
     [number] = cluster.jobs()
     cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
     output, _ = run.communicate(timeout=280)
@@ -96,7 +96,7 @@ def test_a_launch_that_starts_after_the_end_time_of_its_job_is_timed_out(
     words = command_words(SLOW, options="--ranks 1 --steps 10")
     words[words.index("--launches") + 1] = "2"
     run = cluster.popen(*words)
-    wait_for(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 180)
     [number] = cluster.jobs()
     cluster.run("scontrol", "update", f"JobId={number}", "EndTime=now")
     output, errors = run.communicate(timeout=280)
@@ -111,7 +111,7 @@ def test_a_killed_rank_ends_the_launch_and_is_named(cluster, command_words, tmp_
         running_ranks = list_ranks(tmp_path)
         return running_ranks if len(running_ranks) == 4 else None
 
-    ranks = wait_for(list_four_ranks, 60)
+    ranks = wait_for(list_four_ranks, 180)
     victim = next(rank for rank in ranks if rank.environ()["SLURM_PROCID"] == "3")
     time.sleep(1)
     victim = victim if victim_kind == "rank" else victim.parent()
@@ -130,7 +130,7 @@ def lose_node(network, own_cluster, command_words, tmp_path):
 
     def train_and_lose(node):
         run = own_cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 200"))
-        wait_for(lambda: len(list_workers(tmp_path)) == 4, 60)
+        wait_for(lambda: len(list_workers(tmp_path)) == 4, 180)
         time.sleep(4)  # so that the driver in the job knows all ranks
         own_cluster.lose(own_cluster.nodes[node])
         assert not wait_until_workers_end(tmp_path)
@@ -159,7 +159,7 @@ def test_preempted_job_record_states_the_preemption(cluster, command_words, tmp_
     if origin == "in an allocation":
         words = ["salloc", "--quiet", "-N2", "--cpus-per-task=2", *words]
     run = cluster.popen(*words)
-    wait_for(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 180)
     cluster.run("srun", "--partition=urgent", "--nodes=4", "true")
     output, errors = run.communicate(timeout=60)
     [record] = parse_records(output)
@@ -233,7 +233,7 @@ def test_job_that_can_never_start_is_reported_and_cancelled(cluster, command_wor
 
 def test_node_that_slurm_sets_down_ends_the_job(own_cluster, command_words, tmp_path):
     run = own_cluster.popen(*command_words(SLOW, options="--ranks 2 --nodes 2 --steps 100"))
-    wait_for(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 180)
     own_cluster.run("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
     output, errors = run.communicate(timeout=60)
     [record] = parse_records(output)
@@ -248,7 +248,7 @@ def test_launches_that_a_lost_job_had_not_started_are_left_to_resume(
     words = command_words(SLOW, options="--ranks 2 --nodes 2 --steps 20 --launches 4")
     run = own_cluster.popen(*words)
     wait_for(lambda: list((tmp_path / "my results" / "records").rglob("*.json")), 90)
-    wait_for(lambda: list_workers(tmp_path), 60)
+    wait_for(lambda: list_workers(tmp_path), 180)
     own_cluster.run("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
     output, errors = run.communicate(timeout=90)
     *complete, crashed = [record["status"] for record in parse_records(output)]
