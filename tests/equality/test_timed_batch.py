@@ -1,5 +1,7 @@
 """Gradients of batches as large as the timed one, compared with the truth of a small case."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,28 +77,103 @@ def test_a_worker_that_ignores_the_size_proves_nothing():
     assert verdict.reason == "its worker did not compute a batch of 64 images"
 
 
+def give_limits(monkeypatch, limit):
+    """Take limits below `limit` as sharp, whatever the kind of parameter."""
+    monkeypatch.setattr(timed_batch, "_SHARP", {"float32": limit})
+    monkeypatch.setattr(timed_batch, "_SHARP_GAMMA", limit)
+
+
 def test_blocks_and_single_layers_are_compared_if_limits_are_too_large(monkeypatch):
     """No limit is below 0, so each step adds what the one before could not decide."""
-    monkeypatch.setattr(timed_batch, "_SHARP", 0.0)
+    give_limits(monkeypatch, 0.0)
+    verifier = Verifier()
+    batches = timed_batch._Batches(
+        verifier, REFERENCE, reference_environment(), workloads()["lenet"], 4, 0
+    )
+    names = [expected.case.name for expected in batches._choose_cases(8)]
+    assert [name for name in names if name.startswith("layer/")] == [
+        f"layer/{name}/scaled" for name in ("conv1", "pool1", "conv2", "pool2", "ip1", "ip2")
+    ]
+    assert {"whole/own", "whole/scaled", "block0/scaled"} < {*names}
+
+
+def test_a_batch_whose_rounding_hides_errors_is_not_proven(monkeypatch):
+    give_limits(monkeypatch, 0.0)
     verdict = verify_reference([8])[8]
-    assert verdict.verdict == "equal"
-    scopes = {check.kind.partition(",")[0] for check in verdict.checks}
-    assert scopes == {"whole network", "blocks", "layers"}
+    assert verdict.verdict == "unsupported"
+    assert verdict.reason == ("rounding of this batch may hide an error of conv1, conv2, ip1, ip2")
+
+
+def test_a_switch_that_rounding_explains_is_forgiven_only_if_all_layers_are_right():
+    """One weight gradient is off by 10 % in the whole network, as if rounding switched a ReLU."""
+    ran = []
+
+    def run(documents, *rest):
+        results = jobs.run_cases(documents, *rest)
+        ran.append([document["name"] for document in documents])
+        for name, arrays in results.arrays.items():
+            if name.startswith("whole/own"):
+                arrays["gradient/conv1/weight"] *= 1.1
+        return results
+
+    verdict = verify_reference([64], run)[64]
+    assert [name.partition("/")[0] for name in ran[1]] == ["layer"] * len(ran[1])
+    assert len(ran[1]) == 8
+    assert (verdict.verdict, verdict.place) == ("different", None)
+
+
+def test_layers_that_cannot_run_alone_are_no_proof():
+    def run(documents, *rest):
+        if documents[0]["name"].startswith("layer/"):
+            raise CheckError("out of memory")
+        return change_gradients(1.001)(documents, *rest)
+
+    verdict = verify_reference([64], run)[64]
+    assert (verdict.verdict, verdict.reason) == (
+        "unsupported",
+        "outside its limits, and its layers cannot run alone: out of memory",
+    )
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_a_missing_gradient_is_found_in_each_precision(precision):
+    """The whole network's rounding would hide a gradient of zero: layers alone show it."""
+    request = REFERENCE.model_copy(update={"precision": precision})
+    found = reference_environment()
+    for factor, expected in ((1, "equal"), (0, "different")):
+        run = change_gradients(factor)
+        verdict = timed_batch.verify_batch_sizes(Verifier(run=run), request, found, [64])[64]
+        assert verdict.verdict == expected
+        assert expected != "different" or verdict.place.layer == "conv2"
 
 
 @pytest.mark.parametrize(
     ("workload", "batch_size", "images"),
-    [("lenet", 64, 4), ("lenet", 6, 6), ("lenet", 25, 5), ("lenet", 97, 1), ("alexnet", 256, 2)],
+    [
+        ("lenet", 64, 4),
+        ("lenet", 6, 6),
+        ("lenet", 25, 5),
+        ("lenet", 97, 1),
+        ("lenet", 256, 8),
+        ("alexnet", 64, 2),
+        ("alexnet", 256, 8),
+        ("alexnet", 4096, 16),
+    ],
 )
 def test_a_batch_repeats_several_images_if_its_size_allows_it(workload, batch_size, images):
     assert cases.count_images_to_repeat(workloads()[workload], batch_size) == images
 
 
-def test_limits_grow_with_the_square_root_of_the_batch():
-    [small, large] = (
-        min(check.tolerance for check in verify_reference([size])[size].checks) for size in (16, 64)
+def test_limits_of_a_sum_grow_with_the_square_root_of_its_terms():
+    case = cases.own_and_scaled_whole_network_cases(workloads()["lenet"], 0)[0]
+    [small, large] = (replace(case, timed_batch_size=size) for size in (32, 128))
+    for name in ("conv1/weight", "conv1/bias", "ip2/weight"):
+        assert large.limit_of_sum(name) == pytest.approx(2 * small.limit_of_sum(name))
+    positions = 24 * 24
+    assert large.limit_of_sum("conv1/weight") == pytest.approx(
+        3 * 2.0**-23 * (128 * positions / 36) ** 0.5
     )
-    assert large == pytest.approx(2 * small)
+    assert case.limit_of_sum("conv1/weight") == 0
 
 
 @pytest.fixture

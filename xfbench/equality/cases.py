@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import prod, sqrt
 from typing import Any
 
 from xfbench.base import digests
@@ -32,10 +32,16 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
-_MAX_IMAGES = 8  # different images of a timed batch
+_MAX_IMAGES = 16  # different images of a timed batch
+# The sum of more copies rounds more than that of different images.
+_COPIES_ROUNDED_AS_OTHERS = 32
 WARMUP = 4  # largest learning-rate warm-up of a case, in updates
 DRAWS = 3  # draws of rounding for every case; further draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
+_EPSILON = 2.0**-23
+# With this learning rate, the first update of a timed batch is far larger than the weights. So the
+# gradient can be read from the change of the weights without loss.
+_RATE_OF_GRADIENTS = 2.0**40
 # One unit in the last place of each precision, in units of float32.
 _ULPS = {"float64": 1, "float32": 1, "tf32": 2**13, "float16": 2**13, "bfloat16": 2**16}
 # Limit on how far the first update moves a tensor, relative to the tensor's norm. If moves are
@@ -65,8 +71,8 @@ class Case:
       norm. The oracle lowers the learning rate to keep this limit. Biases may move farther.
     - `activations`: the names of the layers whose outputs blocks read
     - `is_gradient_only`: whether only gradients are computed
-    - `timed_batch_size`: the size of a batch that repeats the case's images. Only gradients and the
-      first update are compared then: they equal those of the case. None for an ordinary case
+    - `timed_batch_size`: the size of a batch that repeats the case's images. Only gradients are
+      compared then: they equal those of the case. None for an ordinary case
     """
 
     name: str
@@ -84,14 +90,25 @@ class Case:
     is_gradient_only: bool = False
     timed_batch_size: int | None = None
 
-    @property
-    def rounding_growth(self) -> float:
-        """How much more rounding may do in the timed batch than in the case. 1 without one.
+    def limit_of_sum(self, parameter: str) -> float:
+        """Return how far summing a timed batch may move a gradient, relative to the gradient.
 
-        A gradient is a sum over the images of the batch. The rounding of a long sum grows about
-        with the square root of the number of its terms.
+        It is 0 for an ordinary case. Each copy of an image has the same gradient, with the same
+        rounding. Only their sum rounds anew. If a sum of n similar terms is formed one by one in
+        float32, each addition rounds the sum so far by up to half a unit. The mean square of such a
+        rounding is a twelfth of a square unit, so all together are about sqrt(n / 36) units. With
+        many copies, equal terms are rounded alike, and more (seen in oneDNN).
+
+        A weight's gradient may be three times as far. The sums for biases and batch norms nearly
+        cancel, so they may be SAFETY times as far.
         """
-        return sqrt(self.copies)
+        if self.timed_batch_size is None:
+            return 0.0
+        layer, _, kind = parameter.rpartition("/")
+        positions = prod(self.workload.network.shapes[layer][1:])
+        one_by_one = _EPSILON * sqrt(self.timed_batch_size * positions / 36)
+        more = max(1.0, sqrt(self.copies / _COPIES_ROUNDED_AS_OTHERS))
+        return (3 if kind == "weight" else SAFETY) * one_by_one * more
 
     @property
     def copies(self) -> int:
@@ -109,7 +126,10 @@ class Case:
         - Further draws move each of these values at random, by at most SAFETY units.
         """
         workload = self.workload
-        if self.learning_rate is not None:
+        if self.timed_batch_size is not None:
+            solver = Solver(_RATE_OF_GRADIENTS, momentum=workload.solver.momentum)
+            workload = replace(workload, solver=solver)
+        elif self.learning_rate is not None:
             workload = replace(
                 workload, solver=replace(workload.solver, base_lr=self.learning_rate)
             )
@@ -130,9 +150,9 @@ class Case:
             **({"ranks": self.ranks} if self.ranks > 1 else {}),
         }
         if self.timed_batch_size is not None:
-            document |= {"copies": self.copies, "outputs": False, "activations": []}
-            document |= {"steps": [STEPS[0]], "test_mode": False}
-        if self.is_gradient_only:
+            document |= {"copies": self.copies, "outputs": False, "activations": [], "steps": []}
+            document |= {"test_mode": False, "gradients_of_update": True, "largest_move": None}
+        elif self.is_gradient_only:
             document |= {"outputs": False, "steps": [], "test_mode": False}
         return document
 
@@ -162,12 +182,15 @@ def workload_with_case_rate_and_warmup(request: Request) -> Workload:
 def count_images_to_repeat(workload: Workload, batch_size: int) -> int:
     """Return how many different images a batch of this size has, each of them equally often.
 
-    It is `case_batch_size_per_rank` if possible, because the truth of such cases is known. With one
-    image, a framework that mixes images up would not be noticed.
+    It is `case_batch_size_per_rank` if possible, because the truth of such cases is known, or more
+    if the batch is large. With one image, a framework that mixes images up would not be noticed.
     """
     usual = case_batch_size_per_rank(workload)
     divisors = [n for n in range(1, _MAX_IMAGES + 1) if batch_size % n == 0]
-    return usual if usual in divisors else divisors[-1]
+    for images in divisors:
+        if images >= usual and batch_size // images <= _COPIES_ROUNDED_AS_OTHERS:
+            return images
+    return divisors[-1]
 
 
 def case_batch_size_per_rank(workload: Workload) -> int:
@@ -253,15 +276,19 @@ def layer_case(
     return _build_block_case(workload, f"layer/{layer}", block.network, weights, seed, "", images)
 
 
-def distinct_layer_cases(
-    workload: Workload, layers: Sequence[str], seed: int, images: int
-) -> list[Case]:
-    """Return a case of the gradients of each of these layers alone, without equal layers."""
-    layer_cases: dict[object, Case] = {}
-    for layer in layers:
-        case = replace(layer_case(workload, layer, "scaled", seed, images), is_gradient_only=True)
-        layer_cases.setdefault(structure_without_names(case.workload.network), case)
-    return [*layer_cases.values()]
+def distinct_layer_cases(workload: Workload, seed: int, images: int) -> dict[str, Case]:
+    """Return a case of the gradients of each layer alone, by the layer's name.
+
+    Layers that differ only in names share the case of the first of them.
+    """
+    cases_by_structure: dict[object, Case] = {}
+    layer_cases = {}
+    for layer in workload.network.layers:
+        case = layer_case(workload, layer.name, "scaled", seed, images)
+        structure = structure_without_names(case.workload.network)
+        shared = cases_by_structure.setdefault(structure, replace(case, is_gradient_only=True))
+        layer_cases[layer.name] = shared
+    return layer_cases
 
 
 def _build_block_case(

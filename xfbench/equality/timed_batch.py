@@ -1,9 +1,9 @@
 """Verify the gradients of a batch as large as the one that is timed.
 
 Libraries choose their algorithms by the shape of the batch. The other cases have 2 or 4 images, so
-their kernels may differ from those of a batch of 256. Therefore the gradients and the first update
-of the timed batch size are compared too: on the cell's device, in its precision, with its kernel
-and its threads.
+their kernels may differ from those of a batch of 256. Therefore the gradients of the timed batch
+size are compared too: on the cell's device, in its precision, with its kernel and its threads. They
+are read from the first update, because launches time the program that computes updates.
 
 The batch repeats the images of a case in random order. Its mean gradient equals the gradient of the
 case, and so do the statistics of batch norm. So the float64 truth and the rounding of the case are
@@ -12,14 +12,13 @@ valid for any batch size, and the reference never computes a large batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from xfbench.environments.environment import Environment
 from xfbench.equality import cases, judge
-from xfbench.equality.jobs import Arrays, CheckError
+from xfbench.equality.jobs import Arrays, CaseResults, CheckError
 from xfbench.equality.judge import Deviation
 from xfbench.equality.locate import Place
 from xfbench.equality.oracle import Expected
@@ -27,15 +26,22 @@ from xfbench.equality.verify import (
     Verdict,
     Verifier,
     judge_cases,
+    may_be_rounding,
     summarize_by_scope_precision_weights,
 )
 from xfbench.model.request import Request
 from xfbench.workloads import Workload
 from xfbench.workloads import layers as xl
 
-# Rounding a value to TF32 changes it by 2e-4 (root mean square). If the limit of a layer's weight
-# gradient is below a third of that, it cannot hide TF32 in that layer.
-_SHARP = 2.0**-14
+# Limits below these, relative to a layer's weight gradient, are sharp. Rounding to TF32, which
+# float32 must not hide, changes a value by 2e-4 (root mean square), and so it does a sum of products
+# with such values. The other precisions round far more themselves.
+_SHARP = {"float32": 2.0**-13, "tf32": 2.0**-5, "bfloat16": 2.0**-2}
+# A batch norm's products are not rounded to TF32, and its sums have more terms.
+_SHARP_GAMMA = 2.0**-9
+# Layers that run alone if the limits of the whole network are not sharp, though they have no
+# weights: their errors show only in gradients of layers before them.
+_WITHOUT_WEIGHTS = (xl.LRN, xl.Pooling)
 # With these weights, every layer matters. They are enough for the blocks.
 _BLOCK_WEIGHTS = ("scaled",)
 _CAUSE = "right at small batches: the library uses another algorithm for this batch"
@@ -95,21 +101,17 @@ class _Batches:
         self.block_inputs: Path | None = None
         networks = cases.own_and_scaled_whole_network_cases(workload, seed, images=images)
         self.networks = verifier.oracle.compute_expected(networks, precision=self.precision)
+        self.layers = cases.distinct_layer_cases(workload, seed, images)
 
     def verify(self, batch_sizes: Sequence[int]) -> dict[int, Verdict]:
         """Return the verdict on each batch size."""
         request, verifier = self.request, self.verifier
-        expected_by_size = {size: self._compute_expected(size) for size in batch_sizes}
+        expected_by_size = {size: self._choose_cases(size) for size in batch_sizes}
         sizes_text = ", ".join(map(str, batch_sizes))
         verifier.say(
             f"{request.framework} {request.kernel}: {self.workload.name}, batch {sizes_text}"
         )
-        documents: list[dict[str, Any]] = [
-            expected.case.document(self.precision)
-            for of_size in expected_by_size.values()
-            for expected in of_size
-        ]
-        results = verifier.run_cases(request, self.environment, documents, self.block_inputs)
+        results = self._run([each for of_size in expected_by_size.values() for each in of_size])
         reason = next(iter(results.unsupported.values()), None)
         if not reason and not results.arrays:
             raise CheckError(f"{request.label()}: there are no results of its batches")
@@ -117,18 +119,23 @@ class _Batches:
         if reason:
             return {size: Verdict(request, "unsupported", reason) for size in batch_sizes}
         verdicts = {
-            size: self._judge(of_size, results.arrays) for size, of_size in expected_by_size.items()
+            size: self._judge(size, of_size, results.arrays)
+            for size, of_size in expected_by_size.items()
         }
         evidence = results.kernel_evidence
         return {
             size: replace(verdict, kernel_evidence=evidence) for size, verdict in verdicts.items()
         }
 
-    def _compute_expected(self, size: int) -> list[Expected]:
+    def _run(self, expected: Iterable[Expected]) -> CaseResults:
+        documents = [each.case.document(self.precision) for each in expected]
+        return self.verifier.run_cases(self.request, self.environment, documents, self.block_inputs)
+
+    def _choose_cases(self, size: int) -> list[Expected]:
         """Return the cases of a batch size, with their expected results.
 
-        They are the whole network and, if its limits are not sharp for all layers, blocks. In
-        float32, layers whose limits are not sharp in any of these run alone too.
+        They are the whole network and, if its limits are not sharp for all layers, blocks. Layers
+        whose limits are not sharp in any of these run alone too, and so do those without weights.
         """
         oracle, precision = self.verifier.oracle, self.precision
         expected = [_with_timed_batch(each, size) for each in self.networks]
@@ -138,27 +145,43 @@ class _Batches:
         blocks = cases.block_cases(self.workload, self.seed, _BLOCK_WEIGHTS, self.images)
         computed = oracle.compute_expected(blocks, self.block_inputs, precision=precision)
         expected += [_with_timed_batch(each, size) for each in computed]
-        if precision == "float32":
-            names = self._find_layers_without_sharp_limit(expected)
-            layers = cases.distinct_layer_cases(self.workload, names, self.seed, self.images)
-            computed = oracle.compute_expected(layers, precision=precision)
-            expected += [_with_timed_batch(each, size) for each in computed]
-        return expected
+        without_limit = self._find_layers_without_sharp_limit(expected)
+        network = self.workload.network
+        names = {
+            layer.name
+            for layer in network.layers
+            if layer.name in without_limit or isinstance(layer, _WITHOUT_WEIGHTS)
+        }
+        return expected + self._expect_layers(names, size)
+
+    def _expect_layers(self, names: Container[str], size: int) -> list[Expected]:
+        """Return the cases of these layers alone, with their expected results."""
+        chosen = {case.name: case for name, case in self.layers.items() if name in names}
+        computed = self.verifier.oracle.compute_expected(
+            [*chosen.values()], precision=self.precision
+        )
+        return [_with_timed_batch(each, size) for each in computed]
 
     def _find_layers_without_sharp_limit(self, timed: Sequence[Expected]) -> list[str]:
-        """Return the layers whose weight gradient has no limit below `_SHARP` in any case."""
+        """Return the layers whose weight gradient has no sharp limit in any of these cases.
+
+        A sharp limit of one layer holds for all layers that differ only in names.
+        """
+        of_weight = _SHARP[self.precision]
+        limits = {"weight": of_weight, "gamma": max(of_weight, _SHARP_GAMMA)}
         sharp = {
-            deviation.layer
+            self.layers[deviation.layer].name
             for expected in timed
             for deviation in judge.compare(expected, self.precision, expected.truth)
-            if deviation.kind == "gradient"
-            and deviation.name.endswith("/weight")
-            and deviation.allowed < _SHARP * deviation.size
+            if deviation.layer in self.layers
+            and deviation.allowed
+            < limits.get(deviation.name.rpartition("/")[2], 0.0) * deviation.size
         }
         return [
             layer.name
             for layer in self.workload.network.layers
-            if isinstance(layer, xl.Convolution | xl.InnerProduct) and layer.name not in sharp
+            if isinstance(layer, xl.Convolution | xl.InnerProduct | xl.BatchNorm)
+            and self.layers[layer.name].name not in sharp
         ]
 
     def _wrong_batch_reason(
@@ -177,22 +200,33 @@ class _Batches:
                     return f"its worker did not compute a batch of {size} images"
         return None
 
-    def _judge(self, expected: Sequence[Expected], arrays: Mapping[str, Arrays]) -> Verdict:
+    def _judge(
+        self, size: int, expected: Sequence[Expected], arrays: Mapping[str, Arrays]
+    ) -> Verdict:
         """Return the verdict on one batch size.
 
-        If something is outside its limit, each layer runs alone. There, no ReLU can switch. If all
-        layers are right, more draws decide whether rounding may have switched a ReLU.
+        If something is outside its limit, each layer runs alone. A layer that is wrong alone makes
+        the cell different. If all layers are right, more draws decide whether rounding may have
+        switched a ReLU in a larger case.
         """
         deviations = [*self._compare(expected, arrays)]
         place = None
         if not all(deviation.is_within_tolerance for deviation in deviations):
-            place = self._find_first_wrong_layer(deviations)
-            if place is None:
-                comparisons = [(each, self.precision) for each in expected]
-                deviations = judge_cases(
-                    self.verifier.oracle, comparisons, arrays, self.block_inputs
-                )
+            try:
+                failing = self._find_failing_layers(size, expected, arrays)
+            except CheckError as error:
+                if may_be_rounding(deviations):
+                    reason = f"outside its limits, and its layers cannot run alone: {error}"
+                    return Verdict(self.request, "unsupported", reason)
+                failing = []
+            else:
+                if not failing:
+                    deviations = self._judge_with_more_draws(expected, arrays)
+            place = Place(self._skip_to_failing_reader(failing), _CAUSE) if failing else None
         violations = tuple(each for each in deviations if not each.is_within_tolerance)
+        if not violations and (names := self._list_hidden_layers(expected)):
+            reason = f"rounding of this batch may hide an error of {', '.join(names)}"
+            return Verdict(self.request, "unsupported", reason)
         return Verdict(
             self.request,
             "different" if violations else "equal",
@@ -203,45 +237,76 @@ class _Batches:
             violations,
         )
 
+    def _list_hidden_layers(self, expected: Sequence[Expected]) -> list[str]:
+        if self.precision == "float64":
+            return []
+        return self._find_layers_without_sharp_limit(expected)
+
     def _compare(
         self, expected: Sequence[Expected], arrays: Mapping[str, Arrays]
     ) -> Iterator[Deviation]:
         for each in expected:
             yield from judge.compare(each, self.precision, arrays[each.case.key(self.precision)])
 
-    def _find_first_wrong_layer(self, deviations: Sequence[Deviation]) -> Place | None:
-        """Return the first layer that is wrong alone. None if no layer is, or if none could run.
+    def _judge_with_more_draws(
+        self, expected: Sequence[Expected], arrays: Mapping[str, Arrays]
+    ) -> list[Deviation]:
+        comparisons = [(each, self.precision) for each in expected]
+        return judge_cases(self.verifier.oracle, comparisons, arrays, self.block_inputs)
 
-        If blocks are wrong, only layers of the first of them are run.
+    def _find_failing_layers(
+        self, size: int, expected: Sequence[Expected], arrays: Mapping[str, Arrays]
+    ) -> list[str]:
+        """Return the layers that are wrong alone, in the network's order.
+
+        Layers that have not run yet are run. Raises CheckError if one gives no results.
         """
-        wrong = [each.case for each in deviations if not each.is_within_tolerance]
-        blocks = [case for case in wrong if not case.is_whole_network]
-        tested = (blocks[0].workload if blocks else self.workload).network.layers
-        in_workload = {layer.name for layer in self.workload.network.layers}
-        names = [layer.name for layer in tested if layer.name in in_workload]
-        try:
-            failing = self.verifier.find_failing_layers(
-                self.request, self.environment, self.seed, wrong[0], names, "scaled"
-            )
-        except CheckError:
-            return None
-        first = next((name for name in names if name in failing), None)
-        return Place(self._skip_to_failing_reader(first, failing), _CAUSE) if first else None
+        ran = {each.case.name: each for each in expected}
+        missing = [name for name, case in self.layers.items() if case.name not in ran]
+        more = self._expect_layers(missing, size)
+        results = self._run(more)
+        if reason := next(iter(results.unsupported.values()), None):
+            raise CheckError(reason)
+        if reason := self._wrong_batch_reason({size: more}, results.arrays):
+            raise CheckError(reason)
+        alone = {each.case.name: each for each in [*expected, *more]}
+        all_arrays = {**arrays, **results.arrays}
+        is_right = {
+            name: self._is_layer_right(each, all_arrays)
+            for name, each in alone.items()
+            if name.startswith("layer/")
+        }
+        return [name for name, case in self.layers.items() if not is_right[case.name]]
 
-    def _skip_to_failing_reader(self, name: str, failing: Set[str]) -> str:
-        """Return the convolution that reads a layer without weights, if it fails too.
+    def _is_layer_right(self, expected: Expected, arrays: Mapping[str, Arrays]) -> bool:
+        """Return whether a layer alone is within its limits.
 
-        Alone, such a layer keeps the convolution behind it (see `blocks.isolate_layer`).
+        Only a ReLU or a maximum may be switched by rounding, so that more draws may explain it.
+        """
+        deviations = [*self._compare([expected], arrays)]
+        if any(map(_may_switch, expected.case.workload.network.layers)):
+            deviations = self._judge_with_more_draws([expected], arrays)
+        return all(deviation.is_within_tolerance for deviation in deviations)
+
+    def _skip_to_failing_reader(self, failing: Sequence[str]) -> str:
+        """Return the first layer that fails. If it has no weights, perhaps the convolution behind.
+
+        Alone, a layer without weights keeps the convolution behind it (see
+        `blocks.isolate_layer`). So that convolution is named, if it fails too.
         """
         layers = self.workload.network.layers
-        layer = next(layer for layer in layers if layer.name == name)
-        reader = next((each for each in layers if name in each.inputs), None)
+        first = next(layer for layer in layers if layer.name == failing[0])
+        reader = next((each for each in layers if first.name in each.inputs), None)
         is_readers_fault = (
-            not isinstance(layer, xl.Convolution | xl.InnerProduct)
+            not isinstance(first, xl.Convolution | xl.InnerProduct)
             and isinstance(reader, xl.Convolution)
             and reader.name in failing
         )
-        return reader.name if is_readers_fault and reader else name
+        return reader.name if is_readers_fault and reader else first.name
+
+
+def _may_switch(layer: xl.Layer) -> bool:
+    return isinstance(layer, xl.ReLU) or (isinstance(layer, xl.Pooling) and layer.method == "max")
 
 
 def _with_timed_batch(expected: Expected, batch_size: int) -> Expected:

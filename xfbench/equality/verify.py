@@ -278,23 +278,17 @@ class Verifier:
     ) -> set[str]:
         """Test each layer in `names` alone, and return the names of the wrong layers.
 
-        The batch is that of `failed_case`. Of a timed batch, only gradients are compared. `weights`
-        is the set of weights, "own" or "scaled". Raises CheckError without results.
+        The batch size is that of `failed_case`. `weights` is the set of weights, "own" or "scaled".
+        Raises CheckError without results.
         """
         workload = cases.workload_with_case_rate_and_warmup(request)
         layer_cases = {
-            name: replace(
-                cases.layer_case(workload, name, weights, seed, failed_case.batch_size),
-                is_gradient_only=failed_case.timed_batch_size is not None,
-            )
+            name: cases.layer_case(workload, name, weights, seed, failed_case.batch_size)
             for name in names
         }
-        expected = [
-            replace(each, case=replace(each.case, timed_batch_size=failed_case.timed_batch_size))
-            for each in self.oracle.compute_expected(
-                list(layer_cases.values()), precision=request.precision
-            )
-        ]
+        expected = self.oracle.compute_expected(
+            list(layer_cases.values()), precision=request.precision
+        )
         results = self.run_cases(
             request, environment, [e.case.document(request.precision) for e in expected], None
         )
@@ -328,7 +322,7 @@ def judge_cases(
         )
         for expected, precision in comparisons
     }
-    if _may_be_rounding(itertools.chain.from_iterable(by_case.values())):
+    if may_be_rounding(itertools.chain.from_iterable(by_case.values())):
         for expected, precision in comparisons:
             key, draws = expected.case.key(precision), cases.DRAWS
             while any(not d.is_within_tolerance for d in by_case[key]) and draws < MAX_DRAWS:
@@ -341,7 +335,7 @@ def judge_cases(
     return list(itertools.chain.from_iterable(by_case.values()))
 
 
-def _may_be_rounding(deviations: Iterable[Deviation]) -> bool:
+def may_be_rounding(deviations: Iterable[Deviation]) -> bool:
     """Return whether there are violations and rounding may explain all of them.
 
     Rounding cannot explain these violations:

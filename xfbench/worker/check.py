@@ -61,6 +61,8 @@ def run_cases(
 
     - `copies`: how often the batch has each image of the case. The mean gradient stays the same.
       The quantity `images` then says how many images the batch had.
+    - `gradients_of_update`: whether the gradients are those of the first update, which is computed
+      by the program that launches time. The solver must have neither weight decay nor LARS.
     - `test_mode`: whether losses and scores in test mode are measured
 
     If there are several ranks, each rank trains on its shard of the batch. Each rank writes the
@@ -146,7 +148,9 @@ class _Case:
                 arrays[f"activation/{name}"] = np.asarray(values[name], np.float32)
             del values
             self.trainer.assign(self.initial)
-        for name, gradient in self.trainer.gradients(self.batch).items():
+        of_update = self.case.get("gradients_of_update", False)
+        gradients = self._read_update() if of_update else self.trainer.gradients(self.batch)
+        for name, gradient in gradients.items():
             arrays[f"gradient/{name}"] = sketch(gradient)
         for time in range(self.case["full"]):
             for name, gradient in self.trainer.gradients(self.batch).items():
@@ -158,6 +162,19 @@ class _Case:
             arrays["test_loss"] = np.asarray([self.trainer.test_loss(self.full_batch)])
             arrays["test_scores"] = sketch(self.trainer.test_scores(self.full_batch))
         return arrays
+
+    def _read_update(self) -> Arrays:
+        """Make the first update, and return the gradients that it shows, by parameter."""
+        self.trainer.step(self.batch)
+        self.trainer.wait_for_loss()
+        rate = self.workload.solver.learning_rate(0)
+        parameters = self.workload.network.parameters
+        return {
+            name: np.subtract(self.initial[name], value, dtype=np.float64)
+            / (rate * parameters[name].lr_mult)
+            for name, value in self.trainer.parameters().items()
+            if parameters[name].learned and parameters[name].lr_mult
+        }
 
     def _train_and_measure_changes(self) -> Arrays:
         arrays: Arrays = {}
