@@ -91,6 +91,60 @@ def test_blocks_and_single_layers_are_compared_if_limits_are_too_large(monkeypat
 def test_a_batch_repeats_several_images_if_its_size_allows_it(workload, batch_size, images):
     assert cases.count_images_to_repeat(workloads()[workload], batch_size) == images
 
+SIZE_AS_EVIDENCE = """
+class Trainer(FakeTrainer):
+    def load(self, images, labels):
+        self.images = len(images)
+        return images
+
+    def runtime_info(self):
+        kernel = "plain" if self.images < 99 else "other"
+        return {
+            **super().runtime_info(), "kernel": kernel, "kernel_evidence": [f"{self.images} images"]
+        }
+"""
+WITHOUT_KERNELS = """
+from xfbench.worker import check
+run_cases = check.run_cases
+check.run_cases = lambda *job: {k: v for k, v in run_cases(*job).items() if k != "kernels"}
+"""
+
+
+@pytest.fixture
+def run_sizes(fake_adapter, cell):
+    """Return a function that runs two cases of each batch size in the fake framework."""
+
+    def run(body, sizes):
+        fake_adapter(body)
+        described = adapter.load("odd")
+        lenet = workloads()["lenet"]
+        documents = [
+            {**timed_batch._with_timed_batch(expected, size).case.document("float32"), "steps": []}
+            for size in sizes
+            for expected in Verifier().oracle.compute_expected(
+                cases.own_and_scaled_whole_network_cases(lenet, 0, images=4)
+            )
+        ]
+        request = cell(framework="odd", kernel="plain").request(1)
+        found = environment.ensure_environment(described)
+        return jobs.run_cases(documents, request, lenet, described, found)
+
+    return run
+
+
+def test_each_batch_size_has_its_own_kernel_evidence(run_sizes):
+    results = run_sizes(SIZE_AS_EVIDENCE, [8, 64])
+    assert results.evidence_by_images == {8: ("8 images",), 64: ("64 images",)}
+    assert results.kernel_evidence == ("8 images",)
+    with pytest.raises(CheckError, match="kernel other ran, not plain: 100 images"):
+        run_sizes(SIZE_AS_EVIDENCE, [8, 100])
+
+
+def test_workers_of_earlier_revisions_give_evidence_of_the_first_case(run_sizes):
+    results = run_sizes(SIZE_AS_EVIDENCE + WITHOUT_KERNELS, [8, 64])
+    assert (results.kernel_evidence, results.evidence_by_images) == (("8 images",), {})
+
+
 
 def test_limits_grow_with_the_square_root_of_the_batch():
     [small, large] = (
