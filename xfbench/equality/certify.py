@@ -354,12 +354,12 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
         return
     subject = build_subject(request, environment)
     cached = find_cached_certificate(subject)
+    session.store.create_and_check_folders()
     if cached and cached.verdict == "equal":
-        session.store.create_and_check_folders()
         _copy_certificate_to_session(cached, request, session)
-        batch = TimedBatch.from_request(request)
-        if of_batch := find_cached_certificate(single_rank_subject(subject), batch):
-            _copy_batch_certificate_to_session(of_batch, request, session)
+    batch = TimedBatch.from_request(request)
+    if of_batch := find_cached_certificate(single_rank_subject(subject), batch):
+        _copy_batch_certificate_to_session(of_batch, request, session)
 
 
 def copy_cached_certificate(cached: Certificate, store: Store) -> None:
