@@ -392,5 +392,5 @@ def _copy_batch_certificate_to_session(
 
 
 def _certificate_cache_path(subject: Subject, batch: TimedBatch | None) -> Path:
-    suffix = f"-{batch.batch_size}x{batch.threads}" if batch else ""
+    suffix = f"-{batch.batch_size}x{batch.threads}-rule{batch.rule}" if batch else ""
     return paths.cache() / "certificates" / f"{subject.key}{suffix}.json"
