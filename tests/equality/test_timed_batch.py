@@ -1,9 +1,14 @@
 """Gradients of batches as large as the timed one, compared with the truth of a small case."""
 
+import json
+
 import numpy as np
 import pytest
 
+from tests import fake_framework
 from tests.equality.proofs import Proof, summarise_violations
+from xfbench.analysis import leaderboard
+from xfbench.base import digests
 from xfbench.environments import environment
 from xfbench.equality import cases, certify, jobs, timed_batch
 from xfbench.equality.jobs import CheckError
@@ -12,6 +17,8 @@ from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter, certificate
 from xfbench.model.certificate import batch_certified_fields, certified_fields
 from xfbench.model.request import Request
+from xfbench.rendering import tables
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
@@ -84,13 +91,6 @@ def test_blocks_and_single_layers_are_compared_if_limits_are_too_large(monkeypat
     assert scopes == {"whole network", "blocks", "layers"}
 
 
-@pytest.mark.parametrize(
-    ("workload", "batch_size", "images"),
-    [("lenet", 64, 4), ("lenet", 6, 6), ("lenet", 25, 5), ("lenet", 97, 1), ("alexnet", 256, 2)],
-)
-def test_a_batch_repeats_several_images_if_its_size_allows_it(workload, batch_size, images):
-    assert cases.count_images_to_repeat(workloads()[workload], batch_size) == images
-
 SIZE_AS_EVIDENCE = """
 class Trainer(FakeTrainer):
     def load(self, images, labels):
@@ -144,6 +144,13 @@ def test_workers_of_earlier_revisions_give_evidence_of_the_first_case(run_sizes)
     results = run_sizes(SIZE_AS_EVIDENCE + WITHOUT_KERNELS, [8, 64])
     assert (results.kernel_evidence, results.evidence_by_images) == (("8 images",), {})
 
+
+@pytest.mark.parametrize(
+    ("workload", "batch_size", "images"),
+    [("lenet", 64, 4), ("lenet", 6, 6), ("lenet", 25, 5), ("lenet", 97, 1), ("alexnet", 256, 2)],
+)
+def test_a_batch_repeats_several_images_if_its_size_allows_it(workload, batch_size, images):
+    assert cases.count_images_to_repeat(workloads()[workload], batch_size) == images
 
 
 def test_limits_grow_with_the_square_root_of_the_batch():
@@ -228,9 +235,49 @@ def test_one_batch_that_fails_costs_no_other(context, verify_calls):
     requests = requests_of((8, 13))
     certify.certify_requests(requests, context, print, said.append)
     assert verify_calls == [(1, 8, 13), (1, 8), (1, 13)]
-    assert said == ["not verified at a batch of 13: out of memory"]
+    label = requests[1].label()
+    assert said == [f"{label}: not verified at a batch of 13: out of memory"]
+    reasons = {batch_certified_fields(requests[1]): "out of memory"}
+    assert context.unproven_batches == reasons
     assert {*context.batch_certificates} == {batch_certified_fields(requests[0])}
     assert certified_fields(requests[1]) in context.certificates
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_a_certificate_of_an_earlier_rule_is_not_used(context, verify_calls):
+    """The first batch certificates were files of other names that state no rule."""
+    [request] = requests_of((8,))
+    certify.certify_requests([request], context, print, print)
+    first_id = context.batch_certificates[batch_certified_fields(request)]
+    document = json.loads(context.store.certificate_path(first_id).read_bytes())
+    document["timed_batch"].pop("rule", None)
+    del document["id"]
+    folder = certify.paths.cache() / "certificates"
+    [path] = folder.glob("*-*.json")
+    path.unlink()
+    older_path = folder / f"{path.name.split('-')[0]}-8x1.json"
+    older_path.write_text(json.dumps({"id": digests.of_json(document), **document}))
+    assert certificate.read(older_path).timed_batch.batch_size == 8
+    certify.certify_requests([request], context, print, print)
+    assert verify_calls == [(1, 8), (1, 8)]
+
+
+@pytest.mark.usefixtures("empty_home", "verify_calls")
+def test_records_and_tables_say_why_a_batch_was_not_compared(context):
+    fake_framework.write_peaks(certify.paths.cache())
+    [request] = requests_of((13,))
+    request = request.model_copy(update={"steps": 2, "warmup": 0, "min_seconds": None})
+    session = Session(context)
+    session.certify([request])
+    [record] = session.launch([request])
+    assert (record.status, record.batch_certificate) == ("ok", None)
+    assert record.batch_unproven_reason == "out of memory"
+    [table] = leaderboard.build_tables(
+        [record], certificate.read_certificates(context.store.folder)
+    )
+    assert table.rows[0].batch_unproven_reason == "out of memory"
+    lines = tables.to_text([table]).splitlines()
+    assert "reference: batch not compared: out of memory" in lines
 
 
 @pytest.mark.usefixtures("empty_home")

@@ -234,7 +234,7 @@ def certify_requests(
         for group in group_by_process(equal):
             environment = session.environments[group[0].environment_key]
             for request, batch_certificate in certify_timed_batches(
-                verifier, group, environment, say
+                verifier, group, environment, say, unproven=session.unproven_batches
             ):
                 _copy_batch_certificate_to_session(batch_certificate, request, session)
     return reused
@@ -265,6 +265,7 @@ def certify_timed_batches(
     machine_facts: Machine | None = None,
     *,
     again: bool = False,
+    unproven: dict[CertifiedFields, str] | None = None,
 ) -> Iterator[tuple[Request, Certificate]]:
     """Find or create the batch certificates of a group, and yield each request with its own.
 
@@ -273,6 +274,8 @@ def certify_timed_batches(
 
     - `machine_facts`: a description of the machine; None: this machine
     - `again`: whether to create certificates that exist
+    - `unproven`: gets the reason for each batch that cannot be verified. The keys are
+      `batch_certified_fields`.
     """
     subject = single_rank_subject(build_subject(group[0], environment, machine_facts))
     requests_by_batch = defaultdict(list)
@@ -284,9 +287,13 @@ def certify_timed_batches(
     }
     missing = [batch for batch, cached in certificates.items() if cached is None]
     single_rank = single_rank_request(group[0]).model_copy(update={"allocator": None})
-    for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing, say):
+    for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing):
         if verdict.verdict == "unsupported":
-            say(f"{single_rank.label()}: {_describe_unverified(batch)}: {verdict.reason}")
+            not_verified = f"not verified at a batch of {batch.batch_size}"
+            say(f"{single_rank.label()}: {not_verified}: {verdict.reason}")
+            if unproven is not None:
+                keys = map(batch_certified_fields, requests_by_batch[batch])
+                unproven |= dict.fromkeys(keys, verdict.reason or "no reason given")
         else:
             certificates[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
     for batch, batch_certificate in certificates.items():
@@ -294,10 +301,6 @@ def certify_timed_batches(
             _say_difference(requests_by_batch[batch][0], batch_certificate, say)
             for request in requests_by_batch[batch]:
                 yield request, batch_certificate
-
-
-def _describe_unverified(batch: TimedBatch) -> str:
-    return f"not verified at a batch of {batch.batch_size}"
 
 
 def _say_difference(request: Request, verdict: Certificate, say: Callable[[str], None]) -> None:
@@ -310,9 +313,11 @@ def _verify_timed_batches(
     request: Request,
     environment: Environment,
     batches: Sequence[TimedBatch],
-    say: Callable[[str], None],
 ) -> Iterator[tuple[TimedBatch, Verdict]]:
-    """Yield the verdict on each batch. If a process fails, try each batch alone."""
+    """Yield the verdict on each batch. If a process fails, try each batch alone.
+
+    A batch whose process fails is "unsupported".
+    """
     if not batches:
         return
     sizes = [batch.batch_size for batch in batches]
@@ -320,10 +325,11 @@ def _verify_timed_batches(
         verdicts = timed_batch.verify_batch_sizes(verifier, request, environment, sizes, _SEED)
     except CheckError as error:
         if len(batches) == 1:
-            say(f"{_describe_unverified(batches[0])}: {error}")
+            reason = str(error).removeprefix(f"{request.label()}: ")
+            yield batches[0], Verdict(request, "unsupported", reason)
             return
         for batch in batches:
-            yield from _verify_timed_batches(verifier, request, environment, [batch], say)
+            yield from _verify_timed_batches(verifier, request, environment, [batch])
         return
     for batch in batches:
         yield batch, verdicts[batch.batch_size]
