@@ -244,6 +244,17 @@ def test_one_batch_that_fails_costs_no_other(context, verify_calls):
 
 
 @pytest.mark.usefixtures("empty_home")
+def test_the_reason_is_one_line_without_names_of_users(context, monkeypatch):
+    def verify_batch_sizes(*_):
+        raise CheckError("cannot read its results:\nno /home/somebody/found.npz")
+
+    monkeypatch.setattr(certify.timed_batch, "verify_batch_sizes", verify_batch_sizes)
+    certify.certify_requests(requests_of((8,)), context, print, print)
+    [reason] = context.unproven_batches.values()
+    assert reason == "cannot read its results: no …/found.npz"
+
+
+@pytest.mark.usefixtures("empty_home")
 def test_a_certificate_of_an_earlier_rule_is_not_used(context, verify_calls):
     """The first batch certificates were files of other names that state no rule."""
     [request] = requests_of((8,))

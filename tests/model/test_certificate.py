@@ -138,7 +138,6 @@ def test_a_batch_certificate_of_an_earlier_rule_proves_nothing(build_covered):
         assert only_row(ranked_record, both).batch_certificate == today.id
         assert only_row(ranked_record, both).reason is None
     named = name_batch(covered_record, older)
-    both = {each.id: each for each in (stored, older, today)}
     assert {older.id, today.id} < {*certificate.find_certificate_ids(named, both)}
 
 

@@ -705,18 +705,14 @@ def incomparable_reason(
     precision and strategy need no certificate. Otherwise a certificate must cover every record. A
     certificate that says "different" of the timed batch of a record counts in both cases.
     """
-    if reason := find_wrong_batch_reason((*a, *b), certificates):
+    wrong = (wrong_batch_reason(record, certificates) for record in (*a, *b))
+    if reason := next(filter(None, wrong), None):
         return reason
     last_a, last_b = a[-1], b[-1]
     is_known = all(record.software and record.workload for record in (last_a, last_b))
     if is_known and _network_and_code_key(last_a) == _network_and_code_key(last_b):
         return None
     return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
-
-
-def find_wrong_batch_reason(records: Iterable[Record], certificates: Certificates) -> str | None:
-    """Return how the gradients of a timed batch of these records differ. None if none is known."""
-    return next(filter(None, (wrong_batch_reason(each, certificates) for each in records)), None)
 
 
 def _network_and_code_key(record: Record) -> tuple[Any, ...]:

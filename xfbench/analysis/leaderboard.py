@@ -509,8 +509,9 @@ def _mean_of_known(values: Iterable[float | None]) -> float | None:
 def wrong_batch_reason(record: Record, certificates: Certificates) -> str | None:
     """Return how the gradients of the record's timed batch differ. None if that is not known."""
     found = certificates.get(find_batch_certificate_id(record, certificates) or "")
-    is_wrong = isinstance(found, Certificate) and found.verdict == "different"
-    return coverage_error(found, record) if is_wrong else None
+    if isinstance(found, Certificate) and found.verdict == "different":
+        return coverage_error(found, record)
+    return None
 
 
 def unranked_reason(record: Record, certificates: Certificates) -> str | None:

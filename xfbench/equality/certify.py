@@ -12,6 +12,7 @@ from xfbench.environments.environment import Environment
 from xfbench.equality import timed_batch
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
+from xfbench.execution import job
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities, certificate, facts, training
@@ -289,11 +290,13 @@ def certify_timed_batches(
     single_rank = single_rank_request(group[0]).model_copy(update={"allocator": None})
     for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing):
         if verdict.verdict == "unsupported":
+            # Records keep the reason, and other people may read them.
+            reason = job.redact_names(" ".join((verdict.reason or "no reason given").split()))
             not_verified = f"not verified at a batch of {batch.batch_size}"
-            say(f"{single_rank.label()}: {not_verified}: {verdict.reason}")
+            say(f"{single_rank.label()}: {not_verified}: {reason}")
             if unproven is not None:
                 keys = map(batch_certified_fields, requests_by_batch[batch])
-                unproven |= dict.fromkeys(keys, verdict.reason or "no reason given")
+                unproven |= dict.fromkeys(keys, reason)
         else:
             certificates[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
     for batch, batch_certificate in certificates.items():
