@@ -10,7 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.sample_records import SOFTWARE, build_record_certificate, make_block, vary_record
+from tests.sample_records import (
+    SOFTWARE,
+    build_batch_certificate,
+    build_record_certificate,
+    make_block,
+    vary_record,
+)
 from xfbench import pairwise
 from xfbench.analysis import comparison, leaderboard
 from xfbench.analysis.comparison import CellComparison, Side
@@ -94,6 +100,22 @@ def test_frameworks_are_compared_only_if_both_are_certified(fill_folder):
     [pair] = compare(*sides)
     assert (pair.verdict, pair.reason) == ("faster", None)
     assert pair.a == "lenet · torch · onednn" and pair.b == "lenet · mxnet · native"
+
+
+def test_a_cell_whose_batch_differs_is_not_compared(fill_folder):
+    """Cells with the same code need no certificate, but a wrong batch is known to be wrong."""
+    for threads in (1, 2):
+        results = fill_folder(threads=threads, slower=threads)
+    sides = [Side.parse(f"threads={threads}", results) for threads in (1, 2)]
+    [pair] = compare(*sides)
+    assert (pair.verdict, pair.reason) == ("faster", None)
+    store = Store(results)
+    record = next(record for record in store.records() if record.request.threads == 2)
+    wrong = build_batch_certificate(record, "different", "at a batch of 4: first at conv2")
+    wrong.write(store.certificate_path(wrong.id))
+    [pair] = compare(*sides)
+    assert pair.verdict is None
+    assert pair.reason == "verified as different: at a batch of 4: first at conv2"
 
 
 def test_verdicts_are_corrected_for_multiple_comparisons(record, tmp_path):

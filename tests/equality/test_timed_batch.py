@@ -1,11 +1,15 @@
 """Gradients of batches as large as the timed one, compared with the truth of a small case."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from tests import fake_framework
 from tests.equality.proofs import Proof, summarise_violations
+from xfbench.analysis import leaderboard
+from xfbench.base import digests
 from xfbench.environments import environment
 from xfbench.equality import cases, certify, jobs, timed_batch
 from xfbench.equality.jobs import CheckError
@@ -14,6 +18,8 @@ from xfbench.execution.launch import LaunchContext
 from xfbench.model import adapter, certificate
 from xfbench.model.certificate import batch_certified_fields, certified_fields
 from xfbench.model.request import Request
+from xfbench.rendering import tables
+from xfbench.session import Session
 from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
@@ -147,6 +153,60 @@ def test_a_missing_gradient_is_found_in_each_precision(precision):
         assert expected != "different" or verdict.place.layer == "conv2"
 
 
+SIZE_AS_EVIDENCE = """
+class Trainer(FakeTrainer):
+    def load(self, images, labels):
+        self.images = len(images)
+        return images
+
+    def runtime_info(self):
+        kernel = "plain" if self.images < 99 else "other"
+        return {
+            **super().runtime_info(), "kernel": kernel, "kernel_evidence": [f"{self.images} images"]
+        }
+"""
+WITHOUT_KERNELS = """
+from xfbench.worker import check
+run_cases = check.run_cases
+check.run_cases = lambda *job: {k: v for k, v in run_cases(*job).items() if k != "kernels"}
+"""
+
+
+@pytest.fixture
+def run_sizes(fake_adapter, cell):
+    """Return a function that runs two cases of each batch size in the fake framework."""
+
+    def run(body, sizes):
+        fake_adapter(body)
+        described = adapter.load("odd")
+        lenet = workloads()["lenet"]
+        documents = [
+            {**timed_batch._with_timed_batch(expected, size).case.document("float32"), "steps": []}
+            for size in sizes
+            for expected in Verifier().oracle.compute_expected(
+                cases.own_and_scaled_whole_network_cases(lenet, 0, images=4)
+            )
+        ]
+        request = cell(framework="odd", kernel="plain").request(1)
+        found = environment.ensure_environment(described)
+        return jobs.run_cases(documents, request, lenet, described, found)
+
+    return run
+
+
+def test_each_batch_size_has_its_own_kernel_evidence(run_sizes):
+    results = run_sizes(SIZE_AS_EVIDENCE, [8, 64])
+    assert results.evidence_by_images == {8: ("8 images",), 64: ("64 images",)}
+    assert results.kernel_evidence == ("8 images",)
+    with pytest.raises(CheckError, match="kernel other ran, not plain: 100 images"):
+        run_sizes(SIZE_AS_EVIDENCE, [8, 100])
+
+
+def test_workers_of_earlier_revisions_give_evidence_of_the_first_case(run_sizes):
+    results = run_sizes(SIZE_AS_EVIDENCE + WITHOUT_KERNELS, [8, 64])
+    assert (results.kernel_evidence, results.evidence_by_images) == (("8 images",), {})
+
+
 @pytest.mark.parametrize(
     ("workload", "batch_size", "images"),
     [
@@ -251,9 +311,60 @@ def test_one_batch_that_fails_costs_no_other(context, verify_calls):
     requests = requests_of((8, 13))
     certify.certify_requests(requests, context, print, said.append)
     assert verify_calls == [(1, 8, 13), (1, 8), (1, 13)]
-    assert said == ["not verified at a batch of 13: out of memory"]
+    label = requests[1].label()
+    assert said == [f"{label}: not verified at a batch of 13: out of memory"]
+    reasons = {batch_certified_fields(requests[1]): "out of memory"}
+    assert context.unproven_batches == reasons
     assert {*context.batch_certificates} == {batch_certified_fields(requests[0])}
     assert certified_fields(requests[1]) in context.certificates
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_the_reason_is_one_line_without_names_of_users(context, monkeypatch):
+    def verify_batch_sizes(*_):
+        raise CheckError("cannot read its results:\nno /home/somebody/found.npz")
+
+    monkeypatch.setattr(certify.timed_batch, "verify_batch_sizes", verify_batch_sizes)
+    certify.certify_requests(requests_of((8,)), context, print, print)
+    [reason] = context.unproven_batches.values()
+    assert reason == "cannot read its results: no …/found.npz"
+
+
+@pytest.mark.usefixtures("empty_home")
+def test_a_certificate_of_an_earlier_rule_is_not_used(context, verify_calls):
+    """The first batch certificates were files of other names that state no rule."""
+    [request] = requests_of((8,))
+    certify.certify_requests([request], context, print, print)
+    first_id = context.batch_certificates[batch_certified_fields(request)]
+    document = json.loads(context.store.certificate_path(first_id).read_bytes())
+    document["timed_batch"].pop("rule", None)
+    del document["id"]
+    folder = certify.paths.cache() / "certificates"
+    [path] = folder.glob("*-*.json")
+    path.unlink()
+    older_path = folder / f"{path.name.split('-')[0]}-8x1.json"
+    older_path.write_text(json.dumps({"id": digests.of_json(document), **document}))
+    assert certificate.read(older_path).timed_batch.batch_size == 8
+    certify.certify_requests([request], context, print, print)
+    assert verify_calls == [(1, 8), (1, 8)]
+
+
+@pytest.mark.usefixtures("empty_home", "verify_calls")
+def test_records_and_tables_say_why_a_batch_was_not_compared(context):
+    fake_framework.write_peaks(certify.paths.cache())
+    [request] = requests_of((13,))
+    request = request.model_copy(update={"steps": 2, "warmup": 0, "min_seconds": None})
+    session = Session(context)
+    session.certify([request])
+    [record] = session.launch([request])
+    assert (record.status, record.batch_certificate) == ("ok", None)
+    assert record.batch_unproven_reason == "out of memory"
+    [table] = leaderboard.build_tables(
+        [record], certificate.read_certificates(context.store.folder)
+    )
+    assert table.rows[0].batch_unproven_reason == "out of memory"
+    lines = tables.to_text([table]).splitlines()
+    assert "reference: batch not compared: out of memory" in lines
 
 
 @pytest.mark.usefixtures("empty_home")

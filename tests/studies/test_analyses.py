@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.sample_records import build_record_certificate
+from tests.sample_records import build_batch_certificate, build_record_certificate
 from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
 from xfbench.planning import experiment
@@ -238,6 +238,21 @@ def test_unverified_framework_does_not_block_other_comparisons(
     assert [
         value.interval.value > 1 for framework, value in ratios.items() if framework != slowest
     ] == [True]
+
+
+def test_a_wrong_batch_is_not_the_best(make_study, make_launches, make_answer):
+    """Other cells with the same code need no certificate."""
+    launches = make_thread_launches(make_launches, SLOW, FAST)
+    finding = "at a batch of 4: first at conv2"
+    wrong = build_batch_certificate(launches[-1], "different", finding)
+    study = make_study({"name": "best_of", "over": "threads"}, matrix={"threads": [1, 2]})
+    assert "2 threads is best" in make_answer(study, launches).findings[0].sentence
+    answer = make_answer(study, launches, {wrong.id: wrong})
+    reasons = {value.at: value.reason for value in answer.findings[0].values}
+    assert reasons == {"1 thread": None, "2 threads": f"verified as different: {finding}"}
+    assert "2 threads is best" not in answer.findings[0].sentence
+    [limit] = [limit for limit in answer.limits if "not verified" in limit]
+    assert limit.startswith("3 of 6 launches were not verified")
 
 
 def test_comparison_of_frameworks_has_one_row_for_each(make_study, make_launches, make_answer):

@@ -7,10 +7,14 @@ import itertools
 
 import pytest
 
+from tests import fake_framework
 from tests.sample_records import vary_record
 from xfbench.base.errors import UnavailableError
+from xfbench.environments import environment
 from xfbench.equality import certify
+from xfbench.equality.verify import Verdict, Verifier
 from xfbench.execution.launch import LaunchContext
+from xfbench.model import adapter, certificate
 from xfbench.model.certificate import batch_certified_fields
 from xfbench.model.record import Conditions
 from xfbench.session import Listener, Session
@@ -245,5 +249,26 @@ def test_finalists_with_a_wrong_batch_are_found(cells, tmp_path, monkeypatch):
     monkeypatch.setattr(certify, "certify_requests", certify_requests)
     wrong = searching._verify_batches_and_collect_wrong(cells[:3], session, SearchOptions())
     assert wrong == {cells[1]: "different at a batch of 4: first at conv2"}
-    unverified = SearchOptions(verify=False)
-    assert searching._verify_batches_and_collect_wrong(cells[:3], session, unverified) == {}
+
+
+def test_a_search_without_verification_uses_known_batch_certificates(
+    fake_adapter, cell, tmp_path, monkeypatch
+):
+    """Without a clear difference, the default would win, which the cache knows to be wrong."""
+    fake_adapter()
+    monkeypatch.setenv("XFBENCH_HOME", str(fake_framework.make_cache(tmp_path / "cache")))
+    odd = {"framework": "odd", "kernel": "plain"}
+    right, wrong = cell(**odd, threads=1), cell(**odd, threads=2)
+    described = environment.ensure_environment(adapter.load("odd"))
+
+    def verify_batch_sizes(verifier, request, found, batch_sizes, seed):
+        return {size: Verdict(request, "different", "wrong") for size in batch_sizes}
+
+    monkeypatch.setattr(certify.timed_batch, "verify_batch_sizes", verify_batch_sizes)
+    certify.store_verdict_unless_unsupported(Verdict(wrong.request(1), "equal"), described, 0)
+    [*certify.certify_timed_batches(Verifier(), [wrong.request(1)], described, print)]
+    space, store = Space((wrong, right), wrong, ()), Store(tmp_path / "results")
+    choices = SearchOptions(min_launches=1, max_launches=1, verify=False)
+    tuning = find_and_confirm_best_setting(space, choices, store, Listener())
+    assert tuning.best.threads == 1
+    assert len(certificate.read_certificates(store.folder)) == 2

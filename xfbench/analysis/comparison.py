@@ -23,6 +23,7 @@ from xfbench.analysis.leaderboard import (
     has_too_many_failures,
     mean_cpus_busy,
     unranked_reason,
+    wrong_batch_reason,
 )
 from xfbench.base import errors
 from xfbench.base.terminal_text import say
@@ -701,8 +702,12 @@ def incomparable_reason(
     """Return why two cells may train different networks, or None if they train the same network.
 
     `a` and `b` are the records of the cells. Cells with the same code, framework, kernel, device,
-    precision and strategy need no certificate. Otherwise a certificate must cover every record.
+    precision and strategy need no certificate. Otherwise a certificate must cover every record. A
+    certificate that says "different" of the timed batch of a record counts in both cases.
     """
+    wrong = (wrong_batch_reason(record, certificates) for record in (*a, *b))
+    if reason := next(filter(None, wrong), None):
+        return reason
     last_a, last_b = a[-1], b[-1]
     is_known = all(record.software and record.workload for record in (last_a, last_b))
     if is_known and _network_and_code_key(last_a) == _network_and_code_key(last_b):

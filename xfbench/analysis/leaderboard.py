@@ -83,6 +83,8 @@ class Row:
     - `certificate`: id of the certificate that covers the last ok launch.
     - `batch_certificate`: id of the certificate for the timed batch of that launch. None: the
       gradients were compared at small batches only.
+    - `batch_unproven_reason`: why the gradients of the timed batch could not be compared; None if
+      they were, or if nobody tried.
     - `relative_to_best`: throughput relative to the best ranked row of the table.
 
     Launches:
@@ -181,6 +183,7 @@ class Row:
     seeds: int
     certificate: str | None
     batch_certificate: str | None
+    batch_unproven_reason: str | None
     cell: str | None
     records: tuple[str, ...]
     source: str
@@ -416,6 +419,7 @@ def _build_row(
         failed_ids = {record.id for record in failed_records}
         remaining = (record for record in records if record.id not in failed_ids)
         reason = next(filter(None, (unranked_reason(r, certificates) for r in remaining)), None)
+    batch_certificate = find_batch_certificate_id(last_record, certificates)
     return Row(
         rank=None,
         framework=request.framework,
@@ -465,7 +469,8 @@ def _build_row(
         accuracy=mean_interval(accuracies) if accuracies else None,
         seeds=len({record.request.seed for record in records if record.request}),
         certificate=find_certificate_id(last_record, certificates),
-        batch_certificate=find_batch_certificate_id(last_record, certificates),
+        batch_certificate=batch_certificate,
+        batch_unproven_reason=None if batch_certificate else last_record.batch_unproven_reason,
         cell=cell if last_record.cell else None,
         records=tuple(record.id for record in records),
         source=last_record.source,
@@ -499,6 +504,14 @@ def _seed_accuracies(records: Iterable[Record]) -> list[float]:
 def _mean_of_known(values: Iterable[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return stdlib_statistics.fmean(numbers) if numbers else None
+
+
+def wrong_batch_reason(record: Record, certificates: Certificates) -> str | None:
+    """Return how the gradients of the record's timed batch differ. None if that is not known."""
+    found = certificates.get(find_batch_certificate_id(record, certificates) or "")
+    if isinstance(found, Certificate) and found.verdict == "different":
+        return coverage_error(found, record)
+    return None
 
 
 def unranked_reason(record: Record, certificates: Certificates) -> str | None:

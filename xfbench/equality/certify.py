@@ -12,6 +12,7 @@ from xfbench.environments.environment import Environment
 from xfbench.equality import timed_batch
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier, unverifiable_reason
+from xfbench.execution import job
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine
 from xfbench.model import adapter, capabilities, certificate, facts, training
@@ -234,7 +235,7 @@ def certify_requests(
         for group in group_by_process(equal):
             environment = session.environments[group[0].environment_key]
             for request, batch_certificate in certify_timed_batches(
-                verifier, group, environment, say
+                verifier, group, environment, say, unproven=session.unproven_batches
             ):
                 _copy_batch_certificate_to_session(batch_certificate, request, session)
     return reused
@@ -265,6 +266,7 @@ def certify_timed_batches(
     machine_facts: Machine | None = None,
     *,
     again: bool = False,
+    unproven: dict[CertifiedFields, str] | None = None,
 ) -> Iterator[tuple[Request, Certificate]]:
     """Find or create the batch certificates of a group, and yield each request with its own.
 
@@ -273,6 +275,8 @@ def certify_timed_batches(
 
     - `machine_facts`: a description of the machine; None: this machine
     - `again`: whether to create certificates that exist
+    - `unproven`: gets the reason for each batch that cannot be verified. The keys are
+      `batch_certified_fields`.
     """
     subject = single_rank_subject(build_subject(group[0], environment, machine_facts))
     requests_by_batch = defaultdict(list)
@@ -284,9 +288,15 @@ def certify_timed_batches(
     }
     missing = [batch for batch, cached in certificates.items() if cached is None]
     single_rank = single_rank_request(group[0]).model_copy(update={"allocator": None})
-    for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing, say):
+    for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing):
         if verdict.verdict == "unsupported":
-            say(f"{single_rank.label()}: {_describe_unverified(batch)}: {verdict.reason}")
+            # Records keep the reason, and other people may read them.
+            reason = job.redact_names(" ".join((verdict.reason or "no reason given").split()))
+            not_verified = f"not verified at a batch of {batch.batch_size}"
+            say(f"{single_rank.label()}: {not_verified}: {reason}")
+            if unproven is not None:
+                keys = map(batch_certified_fields, requests_by_batch[batch])
+                unproven |= dict.fromkeys(keys, reason)
         else:
             certificates[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
     for batch, batch_certificate in certificates.items():
@@ -294,10 +304,6 @@ def certify_timed_batches(
             _say_difference(requests_by_batch[batch][0], batch_certificate, say)
             for request in requests_by_batch[batch]:
                 yield request, batch_certificate
-
-
-def _describe_unverified(batch: TimedBatch) -> str:
-    return f"not verified at a batch of {batch.batch_size}"
 
 
 def _say_difference(request: Request, verdict: Certificate, say: Callable[[str], None]) -> None:
@@ -310,9 +316,11 @@ def _verify_timed_batches(
     request: Request,
     environment: Environment,
     batches: Sequence[TimedBatch],
-    say: Callable[[str], None],
 ) -> Iterator[tuple[TimedBatch, Verdict]]:
-    """Yield the verdict on each batch. If a process fails, try each batch alone."""
+    """Yield the verdict on each batch. If a process fails, try each batch alone.
+
+    A batch whose process fails is "unsupported".
+    """
     if not batches:
         return
     sizes = [batch.batch_size for batch in batches]
@@ -320,10 +328,11 @@ def _verify_timed_batches(
         verdicts = timed_batch.verify_batch_sizes(verifier, request, environment, sizes, _SEED)
     except CheckError as error:
         if len(batches) == 1:
-            say(f"{_describe_unverified(batches[0])}: {error}")
+            reason = str(error).removeprefix(f"{request.label()}: ")
+            yield batches[0], Verdict(request, "unsupported", reason)
             return
         for batch in batches:
-            yield from _verify_timed_batches(verifier, request, environment, [batch], say)
+            yield from _verify_timed_batches(verifier, request, environment, [batch])
         return
     for batch in batches:
         yield batch, verdicts[batch.batch_size]
@@ -354,12 +363,12 @@ def attach_cached_certificate(request: Request, session: LaunchContext) -> None:
         return
     subject = build_subject(request, environment)
     cached = find_cached_certificate(subject)
+    session.store.create_and_check_folders()
     if cached and cached.verdict == "equal":
-        session.store.create_and_check_folders()
         _copy_certificate_to_session(cached, request, session)
-        batch = TimedBatch.from_request(request)
-        if of_batch := find_cached_certificate(single_rank_subject(subject), batch):
-            _copy_batch_certificate_to_session(of_batch, request, session)
+    batch = TimedBatch.from_request(request)
+    if of_batch := find_cached_certificate(single_rank_subject(subject), batch):
+        _copy_batch_certificate_to_session(of_batch, request, session)
 
 
 def copy_cached_certificate(cached: Certificate, store: Store) -> None:
@@ -392,5 +401,5 @@ def _copy_batch_certificate_to_session(
 
 
 def _certificate_cache_path(subject: Subject, batch: TimedBatch | None) -> Path:
-    suffix = f"-{batch.batch_size}x{batch.threads}" if batch else ""
+    suffix = f"-{batch.batch_size}x{batch.threads}-rule{batch.rule}" if batch else ""
     return paths.cache() / "certificates" / f"{subject.key}{suffix}.json"

@@ -6,8 +6,8 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,15 @@ class CaseResults:
 
     - `arrays`: the arrays of each case by case name, then by quantity
     - `unsupported`: the reason why the framework did not run a case, by case name
-    - `kernel_evidence`: what showed which kernels ran
+    - `kernel_evidence`: what showed which kernels ran in the first case
+    - `evidence_by_images`: the same for the first case of each number of images. Empty if a worker
+      of an earlier revision ran
     """
 
     arrays: dict[str, Arrays]
     unsupported: dict[str, str]
     kernel_evidence: tuple[str, ...] = ()
+    evidence_by_images: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 def run_cases(
@@ -134,19 +137,28 @@ def read_results(
         for key, array in _merge_rank_files(folder, request.ranks).items():
             name, _, quantity = key.rpartition(":")
             arrays[name][quantity] = array
-        unsupported, observed = dict(reply["unsupported"]), reply["observed"]
-        kernel = observed["kernel"] if observed else request.kernel
-        evidence = tuple(map(str, observed["kernel_evidence"])) if observed else ()
+        unsupported = dict(reply["unsupported"])
+        first = _read_kernel(reply["observed"], request) if reply["observed"] else ()
+        by_images = {
+            int(images): _read_kernel(facts, request)
+            for images, facts in reply.get("kernels", {}).items()
+        }
     except (*WRONG, *_ARRAY_ERRORS) as error:
         raise CheckError(f"{request.label()}: cannot read its results: {error}") from error
+    supported_arrays = {
+        name: case_arrays for name, case_arrays in arrays.items() if name not in unsupported
+    }
+    return CaseResults(supported_arrays, unsupported, first, by_images)
+
+
+def _read_kernel(facts: Mapping[str, Any], request: Request) -> tuple[str, ...]:
+    """Return the evidence of the kernel that ran. Raises CheckError if another kernel ran."""
+    kernel, evidence = facts["kernel"], tuple(map(str, facts["kernel_evidence"]))
     if kernel != request.kernel:
         raise CheckError(
             f"{request.label()}: kernel {kernel} ran, not {request.kernel}: {'; '.join(evidence)}"
         )
-    supported_arrays = {
-        name: case_arrays for name, case_arrays in arrays.items() if name not in unsupported
-    }
-    return CaseResults(supported_arrays, unsupported, evidence)
+    return evidence
 
 
 def _merge_rank_files(folder: Path, ranks: int) -> Arrays:

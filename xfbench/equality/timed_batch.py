@@ -34,8 +34,8 @@ from xfbench.workloads import Workload
 from xfbench.workloads import layers as xl
 
 # Limits below these, relative to a layer's weight gradient, are sharp. Rounding to TF32, which
-# float32 must not hide, changes a value by 2e-4 (root mean square), and so it does a sum of products
-# with such values. The other precisions round far more themselves.
+# float32 must not hide, changes a value, and sums of its products, by 2e-4 (root mean square). The
+# other precisions round far more themselves.
 _SHARP = {"float32": 2.0**-13, "tf32": 2.0**-5, "bfloat16": 2.0**-2}
 # A batch norm's products are not rounded to TF32, and its sums have more terms.
 _SHARP_GAMMA = 2.0**-9
@@ -122,9 +122,10 @@ class _Batches:
             size: self._judge(size, of_size, results.arrays)
             for size, of_size in expected_by_size.items()
         }
-        evidence = results.kernel_evidence
+        evidence = results.evidence_by_images
         return {
-            size: replace(verdict, kernel_evidence=evidence) for size, verdict in verdicts.items()
+            size: replace(verdict, kernel_evidence=evidence.get(size, results.kernel_evidence))
+            for size, verdict in verdicts.items()
         }
 
     def _run(self, expected: Iterable[Expected]) -> CaseResults:

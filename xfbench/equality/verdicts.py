@@ -18,7 +18,7 @@ from xfbench.equality import certify
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.model import adapter
-from xfbench.model.certificate import Certificate
+from xfbench.model.certificate import Certificate, CertifiedFields, batch_certified_fields
 from xfbench.model.request import Request
 from xfbench.model.strategy import format_options
 from xfbench.planning import experiment
@@ -177,12 +177,17 @@ def _verify_batches(
         for size in batch_sizes
     ]
     objects = []
-    reasons: list[str] = []
+    unproven: dict[CertifiedFields, str] = {}
     certified = [
         pair
         for requests in certify.group_by_process(group)
         for pair in certify.certify_timed_batches(
-            verifier, requests, framework_environment, reasons.append, again=again
+            verifier,
+            requests,
+            framework_environment,
+            lambda _: None,  # the objects say it
+            again=again,
+            unproven=unproven,
         )
     ]
     for verified, certificate in certified:
@@ -198,11 +203,11 @@ def _verify_batches(
                 "checks": [check.model_dump() for check in certificate.checks],
             }
         )
-    verified_sizes = {each["batch_size"] for each in objects}
-    for size in batch_sizes:
-        if size not in verified_sizes:
-            unverified = {"verdict": "unsupported", "reason": "; ".join(reasons)}
-            objects.append({"batch_size": size, "threads": request.threads, **unverified})
+    for each in group:
+        if reason := unproven.get(batch_certified_fields(each)):
+            unverified = {"verdict": "unsupported", "reason": reason}
+            size = each.batch_size_per_rank
+            objects.append({"batch_size": size, "threads": each.threads, **unverified})
     return objects
 
 

@@ -36,6 +36,8 @@ class LaunchContext:
       `batch_certified_fields`.
     - `wrong_batches`: for each timed batch whose gradients are wrong, how they differ. The keys are
       those of `batch_certificates`.
+    - `unproven_batches`: for each timed batch that could not be verified, the reason. The keys are
+      those of `batch_certificates`.
     - `unavailable`: the reason for each unavailable environment, by `Cell.environment_key`.
     - `allocators`: the memory allocators that are ready.
     - `unallocated`: the reason for each unavailable memory allocator.
@@ -53,6 +55,7 @@ class LaunchContext:
     certificates: dict[CertifiedFields, str] = field(default_factory=dict)
     batch_certificates: dict[CertifiedFields, str] = field(default_factory=dict)
     wrong_batches: dict[CertifiedFields, str] = field(default_factory=dict)
+    unproven_batches: dict[CertifiedFields, str] = field(default_factory=dict)
     unavailable: dict[str, str] = field(default_factory=dict)
     allocators: set[str] = field(default_factory=set)
     unallocated: dict[str, str] = field(default_factory=dict)
@@ -155,8 +158,7 @@ def run_launch(
         conditions.read_conditions(),
         _slurm_cpu_seconds_on_this_host(answer, request),
     )
-    fields["certificate"] = context.certificates.get(certified_fields(request))
-    fields["batch_certificate"] = context.batch_certificates.get(batch_certified_fields(request))
+    fields |= _certificate_fields(request, context)
     record = record_builder.build_record(
         request,
         answer,
@@ -167,6 +169,19 @@ def run_launch(
         data_folder,
     )
     return record, folder
+
+
+def _certificate_fields(request: Request, context: LaunchContext) -> dict[str, str | None]:
+    """Return the fields of the request's record that say how its network was verified."""
+    batch_key = batch_certified_fields(request)
+    batch_certificate = context.batch_certificates.get(batch_key)
+    return {
+        "certificate": context.certificates.get(certified_fields(request)),
+        "batch_certificate": batch_certificate,
+        "batch_unproven_reason": None
+        if batch_certificate
+        else context.unproven_batches.get(batch_key),
+    }
 
 
 def _slurm_cpu_seconds_on_this_host(answer: Mapping[str, Any], request: Request) -> float:

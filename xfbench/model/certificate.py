@@ -29,6 +29,9 @@ SAFETY = 10
 
 SCHEMA: Literal["xfbench.certificate/1"] = "xfbench.certificate/1"
 BATCH_SCHEMA: Literal["xfbench.batch-certificate/1"] = "xfbench.batch-certificate/1"
+# Number of the rule for timed batches. Raise it if what is compared changes, or its limits: then
+# batch certificates of the earlier rule prove nothing, and the batches are verified again.
+BATCH_RULE = 2
 
 
 class CertificateError(XfbenchError):
@@ -122,15 +125,21 @@ class TimedBatch(_FrozenModel):
 
     - `batch_size`: number of images on one rank.
     - `threads`: number of threads of the rank.
+    - `rule`: number of the rule by which it was verified. The first certificates do not state it.
     """
 
     batch_size: int
     threads: int
+    rule: int = 1
 
     @classmethod
     def from_request(cls, request: Request) -> Self:
-        """Return the batch that each rank of the request trains on."""
-        return cls(batch_size=request.batch_size_per_rank, threads=request.threads)
+        """Return the batch that each rank of the request trains on, with today's rule."""
+        return cls(batch_size=request.batch_size_per_rank, threads=request.threads, rule=BATCH_RULE)
+
+    def is_same_batch(self, batch: TimedBatch) -> bool:
+        """Return whether the batches are equal, whatever the rules."""
+        return (self.batch_size, self.threads) == (batch.batch_size, batch.threads)
 
 
 class Certificate(SealedDocument):
@@ -182,10 +191,16 @@ def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
     """
     certificates: dict[str, Certificate | str] = {}
     for path in sorted((results_folder / "certificates").glob("*.json")):
+        certificate_id = f"sha256:{path.stem}"
         try:
-            certificates[f"sha256:{path.stem}"] = read(path)
+            stored = read(path)
         except CertificateError as error:
-            certificates[f"sha256:{path.stem}"] = str(error)
+            certificates[certificate_id] = str(error)
+        else:
+            has_own_name = stored.id == certificate_id
+            certificates[certificate_id] = (
+                stored if has_own_name else f"{path.name} has the content of {stored.id}"
+            )
     return certificates
 
 
@@ -205,9 +220,10 @@ def mismatch_error(certificate: Certificate, record: Record) -> str | None:
     if reason := unmeasured_source(record):
         return reason
     is_of_batch = certificate.timed_batch is not None
-    if certificate.id == _named_certificate(record, of_batch=not is_of_batch):
+    if certificate.id == (record.certificate if is_of_batch else record.batch_certificate):
         return "the record names a certificate of another kind"
-    if _named_certificate(record, of_batch=is_of_batch) not in (None, certificate.id):
+    # Another batch certificate may count, too: see `find_batch_certificate_id`.
+    if not is_of_batch and record.certificate not in (None, certificate.id):
         return "the certificate is not the one that the record names"
     subject = subject_of_record(record)
     if subject is None or record.request is None:
@@ -215,7 +231,7 @@ def mismatch_error(certificate: Certificate, record: Record) -> str | None:
     if certificate.timed_batch:
         subject = single_rank_subject(subject)
         timed_batch = TimedBatch.from_request(record.request)
-        if certificate.timed_batch != timed_batch:
+        if not certificate.timed_batch.is_same_batch(timed_batch):
             return (
                 f"the certificate is for {_describe_batch(certificate.timed_batch)}, not "
                 f"{_describe_batch(timed_batch)}"
@@ -238,7 +254,10 @@ def find_certificate_id(
     subject. One that says "different" goes first, because it speaks against the others. The result
     is None if there is none, or if the launch is not ok and therefore needs none.
     """
-    return _find_id(record, certificates, None)
+    if record.certificate or not certificates:
+        return record.certificate
+    candidates = _find_candidates(record, certificates, None)
+    return min(candidates, key=lambda each: candidates[each].verdict == "equal", default=None)
 
 
 def find_batch_certificate_id(
@@ -246,50 +265,79 @@ def find_batch_certificate_id(
 ) -> str | None:
     """Return the id of the certificate for the record's timed batch. None if there is none.
 
-    It is chosen like the one of `find_certificate_id`.
+    It is one of `certificates`, or the one that the record names. One that says "different" goes
+    first, even if the record names another: the library may choose its algorithms by trying.
+    Certificates of another rule prove nothing. One of them counts only if it says "different" and
+    there is none of today's rule.
     """
-    if record.request is None:
-        return None
-    return _find_id(record, certificates, TimedBatch.from_request(record.request))
+    named = record.batch_certificate
+    if record.request is None or not certificates:
+        return named
+    candidates = _find_candidates(record, certificates, TimedBatch.from_request(record.request))
+    if named and named not in candidates:
+        return named
+
+    counting = {
+        certificate_id: candidate
+        for certificate_id, candidate in candidates.items()
+        if candidate.verdict == "different" or not _is_of_other_rule(candidate)
+    }
+
+    def sort_key(certificate_id: str) -> tuple[bool, bool, bool]:
+        candidate = counting[certificate_id]
+        is_equal = candidate.verdict == "equal"
+        return _is_of_other_rule(candidate), is_equal, certificate_id != named
+
+    return min(counting, key=sort_key, default=None)
 
 
 def find_certificate_ids(
     record: Record, certificates: Mapping[str, Certificate | str]
 ) -> list[str]:
-    """Return the ids of all certificates that belong to the record."""
-    ids = (find(record, certificates) for find in (find_certificate_id, find_batch_certificate_id))
-    return [certificate_id for certificate_id in ids if certificate_id]
+    """Return the ids of all certificates that belong to the record, or that it names."""
+    ids = (
+        find_certificate_id(record, certificates),
+        find_batch_certificate_id(record, certificates),
+        record.batch_certificate,
+    )
+    return [*dict.fromkeys(filter(None, ids))]
 
 
-def _find_id(
+def _is_of_other_rule(certificate: Certificate) -> bool:
+    return certificate.timed_batch is not None and certificate.timed_batch.rule != BATCH_RULE
+
+
+def _find_candidates(
     record: Record,
     certificates: Mapping[str, Certificate | str],
     timed_batch: TimedBatch | None,
-) -> str | None:
-    named = _named_certificate(record, of_batch=timed_batch is not None)
-    if named or not certificates:
-        return named
+) -> dict[str, Certificate]:
+    """Return the certificates of the record's subject, or of its timed batch, by id.
+
+    The result is empty if the launch is not ok and therefore needs none.
+    """
     subject = subject_of_record(record)
     if record.status != "ok" or unmeasured_source(record) or subject is None:
-        return None
+        return {}
     if timed_batch:
         subject = single_rank_subject(subject)
-    verdicts = {
-        certificate_id: certificate.verdict
+    return {
+        certificate_id: certificate
         for certificate_id, certificate in certificates.items()
         if isinstance(certificate, Certificate)
-        # Most certificates differ in the first three. Comparing whole subjects is slow.
-        and certificate.timed_batch == timed_batch
+        # Most certificates differ in these. Comparing whole subjects is slow.
+        and _is_of_batch(certificate, timed_batch)
         and certificate.subject.framework == subject.framework
         and certificate.subject.workload_digest == subject.workload_digest
         and certificate.subject == subject
     }
-    return min(verdicts, key=lambda each: verdicts[each] == "equal", default=None)
 
 
-def _named_certificate(record: Record, *, of_batch: bool) -> str | None:
-    """Return the id of the batch certificate, or of the other one, that the record names."""
-    return record.batch_certificate if of_batch else record.certificate
+def _is_of_batch(certificate: Certificate, timed_batch: TimedBatch | None) -> bool:
+    """Return whether the certificate is for this batch, of any rule. None: for no timed batch."""
+    if timed_batch is None or certificate.timed_batch is None:
+        return certificate.timed_batch is timed_batch
+    return certificate.timed_batch.is_same_batch(timed_batch)
 
 
 def single_rank_subject(subject: Subject) -> Subject:

@@ -425,6 +425,7 @@ class Record(SealedDocument):
     observed: Observed | None = None
     certificate: str | None = None
     batch_certificate: str | None = None
+    batch_unproven_reason: str | None = None
     canary: Canary | None = None
     measurement: Measurement | None = None
     learning: tuple[Epoch, ...] | None = None

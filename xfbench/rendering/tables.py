@@ -795,14 +795,25 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
         )
     if "of peak" in names and any(row.peak_disturbed for row in rows):
         yield _PEAK_NOTE
-    small = sum(row.is_proven_at_small_batches for row in rows)
-    if small:
-        which = "" if small == len(rows) else f"{small} of {len(rows)} rows: "
-        yield which + (_SMALL_BATCHES_NOTE if not which else _SMALL_BATCHES_NOTE.lower())
+    yield from _list_batch_notes(rows)
     if "exchange" in names and any(
         row.communication and not row.communication.can_tell_exchange for row in rows
     ):
         yield _NO_EXCHANGE_NOTE
+
+
+def _list_batch_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield sentences that say which timed batches were not compared, and why not."""
+    small = [row for row in rows if row.is_proven_at_small_batches]
+    if small:
+        which = "" if len(small) == len(rows) else f"{len(small)} of {len(rows)} rows: "
+        yield which + (_SMALL_BATCHES_NOTE if not which else _SMALL_BATCHES_NOTE.lower())
+    frameworks: dict[str, dict[str, None]] = {}
+    for row in small:
+        if row.batch_unproven_reason:
+            frameworks.setdefault(row.batch_unproven_reason, {})[row.framework] = None
+    for reason, names in frameworks.items():
+        yield f"{', '.join(names)}: batch not compared: {reason}"
 
 
 def _list_interval_notes(table: Table, *, stands_alone: bool) -> Iterator[str]:

@@ -184,8 +184,9 @@ def _count_unverified_launches(
         not is_asynchronous(record)
         and leaderboard.unranked_reason(record, certificates) is not None
         for group in by_network.values()
-        if cells.unverified_reasons_by_id(group, certificates)
+        if (reasons := cells.unverified_reasons_by_id(group, certificates))
         for cell in group
+        if id(cell) in reasons
         for record in cell.ok_records()
     )
 

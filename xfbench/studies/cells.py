@@ -259,17 +259,15 @@ def unverified_reasons_by_id(
 
     The keys of the result are `id(cell)`. Cells without an ok launch are left out.
 
-    The result is empty if all cells have the same code, framework, kernel, device, precision and
-    strategy. Such cells train the same network, so they need no certificate.
+    If all cells have the same code, framework, kernel, device, precision and strategy, they train
+    the same network and need no certificate. Then the result has only cells for whose timed batch a
+    certificate says "different".
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
-    if not ok_cells or not any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells):
-        return {}
+    need_certificates = any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells)
+    find = leaderboard.unranked_reason if need_certificates else leaderboard.wrong_batch_reason
     reasons = {
-        id(cell): next(
-            filter(None, (leaderboard.unranked_reason(r, certificates) for r in cell.ok_records())),
-            None,
-        )
+        id(cell): next(filter(None, (find(each, certificates) for each in cell.ok_records())), None)
         for cell in ok_cells
     }
     return {cell_id: reason for cell_id, reason in reasons.items() if reason}

@@ -294,7 +294,7 @@ def _verify_and_collect_unverified(
         cell.request(1) for cell in all_cells if not launch.launch_obstacle(cell.request(1))
     ]
     if not choices.verify:
-        for request in {certified_fields(request): request for request in requests}.values():
+        for request in {batch_certified_fields(each): each for each in requests}.values():
             certify.attach_cached_certificate(request, session.context)
         return {}
     session.certify(requests, with_timed_batches=False)
@@ -312,12 +312,12 @@ def _verify_batches_and_collect_wrong(
     """Verify the batches that the cells train on, and return what is wrong with a cell's.
 
     Only cells that may be named the best are verified in this way, because each number of threads
-    needs a process. If `choices.verify` is false, verify nothing and return an empty dictionary.
+    needs a process. If `choices.verify` is false, verify nothing. The certificates in the cache
+    still count.
     """
-    if not choices.verify:
-        return {}
     requests = [cell.request(1) for cell in dict.fromkeys(cells)]
-    session.certify(requests)
+    if choices.verify:
+        session.certify(requests)
     wrong_batches = session.context.wrong_batches
     return {
         request.cell(): f"different {finding}"

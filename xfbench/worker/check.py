@@ -68,26 +68,32 @@ def run_cases(
     If there are several ranks, each rank trains on its shard of the batch. Each rank writes the
     losses of its shard, and no outputs.
 
-    Returns a dictionary with two keys:
+    Returns a dictionary with three keys:
 
     - `unsupported`: the reasons by case name, for cases that the framework cannot do
     - `observed`: the runtime facts of the first trainer that ran in the precision of `options`
+    - `kernels`: for each number of images, `kernel` and `kernel_evidence` of the first such trainer
+      with a batch of this size, because libraries choose their algorithms by the size
     """
     arrays: Arrays = {}
     unsupported: dict[str, str] = {}
     observed: dict[str, Any] = {}
+    kernels: dict[str, Any] = {}
     stored = np.load(str(inputs_npz), allow_pickle=False) if inputs_npz else {}
     for case in cases:
         run = _Case(case, replace(options, **case["options"]), build, group, stored)
         try:
             arrays.update({f"{case['name']}:{key}": value for key, value in run.measure().items()})
-            if not observed and run.options.precision == options.precision:
-                observed = run.trainer.runtime_info()
+            images = str(len(run.arrays[1]))
+            if images not in kernels and run.options.precision == options.precision:
+                facts = run.trainer.runtime_info()
+                observed = observed or facts
+                kernels[images] = {key: facts[key] for key in ("kernel", "kernel_evidence")}
         except Unsupported as error:
             unsupported[case["name"]] = str(error)
     with output_npz.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-    return {"unsupported": unsupported, "observed": observed}
+    return {"unsupported": unsupported, "observed": observed, "kernels": kernels}
 
 
 class _Case:

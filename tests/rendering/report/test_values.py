@@ -323,6 +323,15 @@ def test_certificates_of_timed_batches_are_on_the_page(board):
     assert [f"batch {size}, {threads} threads" in subject for subject in subjects] == [False, True]
 
 
+def test_details_say_why_a_batch_was_not_compared(board):
+    [record], certificates = certify_records(board[0][:1])
+    [entry] = content.build_report([record], certificates).boards[0].ranked
+    assert "timed batch" not in dict(entry.facts)
+    unproven = vary_record(record, cell=record.cell, batch_unproven_reason="out of memory")
+    [entry] = content.build_report([unproven], certificates).boards[0].ranked
+    assert dict(entry.facts)["timed batch"] == "batch not compared: out of memory"
+
+
 def test_an_interval_beyond_the_scale_ends_in_an_arrow():
     """A closed end would look like the end of the interval."""
     clipped, whole = (

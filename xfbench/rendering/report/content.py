@@ -472,6 +472,8 @@ def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
         yield "threads", f"{row.threads} requested{cpus}"
         evidence = f": {observed.kernel_evidence[0]}" if observed.kernel_evidence else ""
         yield "kernel observed", f"{observed.kernel}{evidence}"
+    if row.batch_unproven_reason:
+        yield "timed batch", f"batch not compared: {row.batch_unproven_reason}"
     row_costs = row.costs
     parts = {
         "start-up": row_costs.startup_seconds,
