@@ -46,6 +46,7 @@ def test_recorded_clocks_are_shown(recorded):
             1.98e9,
         )
         assert gpu.others == () and gpu.busy_before == 0.0
+        assert (record.limit.matrix_product, record.limit.precision) == (67e12, "float32")
 
 
 def test_what_was_not_recorded_is_null(recorded):

@@ -54,6 +54,12 @@ class Gpu(DocumentPart):
     others: tuple[str, ...] | None = ()
 
 
+def count_devices(gpus: Sequence[Gpu], ranks: int) -> int:
+    """Return on how many devices the ranks computed. Ranks without a known GPU have their own."""
+    hashes = {gpu.uuid_hash for gpu in gpus}
+    return len(hashes) if hashes and None not in hashes else ranks
+
+
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
     """Return why a device was shared, busy or slowed down, in one line; None if none was.
 
