@@ -94,10 +94,10 @@ def launch_with_gpu(launch_fake, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
 
-    def launch_on_cuda(write, *options):
+    def launch_on_cuda(write, *options, **settings):
         nvml.build(tmp_path, *options)
         write(file)
-        return launch_fake(device="cuda", adapter=adapter)[0]
+        return launch_fake(device="cuda", adapter=adapter, **settings)[0]
 
     return launch_on_cuda
 
@@ -129,6 +129,17 @@ def nvidia_smi(tmp_path, monkeypatch):
     program.write_text(NVIDIA_SMI_SCRIPT)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+def test_pinned_rank_is_near_its_gpu(launch_with_gpu):
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2 or allowed[-1] > 63:
+        pytest.skip("needs two CPUs, and their bits in one word")
+    record = launch_with_gpu(
+        lambda file: nvml.write_device(file, cpus_0=1 << allowed[-1]), affinity="cores", threads=1
+    )
+    assert record.status == "ok", record.reason
+    assert record.observed.laid_out == record.observed.affinity == (allowed[-1],)
 
 
 def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
