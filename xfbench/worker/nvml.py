@@ -35,6 +35,8 @@ _REASONS = {
     0x100: "display clocks",
 }
 _NOT_RECORDED = ("busy", "pids", "foreign")  # what `read_device_state` returns for this module
+# By number (nvmlComputeMode_t): how many processes may compute on the device.
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 # Causes of low clocks whose durations NVML counts, with their numbers (nvmlPerfPolicyType_t).
 _POLICIES = {"power": 0, "thermal": 1, "sync boost": 2, "board limit": 3, "reliability": 5}
 
@@ -182,6 +184,30 @@ def find_rank_device(
     if named and named[0].has_mig_mode:  # the framework has named the GPU of its MIG instance
         return assigned
     return named[0] if named else None
+
+
+def read_settings(device: Device) -> Dict[str, Any]:
+    """Return how the administrator has set up the device. A setting is None if it is unknown.
+
+    - `persistence`, `mig`, `ecc`: whether persistence mode, MIG or error correction is on
+    - `compute_mode`: a name in `_COMPUTE_MODES`
+    - `application_clock_hz`, `most_clock_hz`: the clock that applications get, and the highest one
+    """
+    mig, ecc = (
+        device.query_current_and_pending_mode(f"nvmlDeviceGet{kind}Mode") for kind in ("Mig", "Ecc")
+    )
+    persistence = device.query_mode("nvmlDeviceGetPersistenceMode")
+    compute_mode = device.query_mode("nvmlDeviceGetComputeMode")
+    return {
+        "persistence": None if persistence is None else persistence == 1,
+        "mig": None if mig is None else mig[0] == 1,
+        "ecc": None if ecc is None else ecc[0] == 1,
+        "compute_mode": None if compute_mode is None else _COMPUTE_MODES.get(compute_mode),
+        "application_clock_hz": device.query_number(
+            "nvmlDeviceGetApplicationsClock", 1e6, _SM_CLOCK
+        ),
+        "most_clock_hz": device.query_number("nvmlDeviceGetMaxClockInfo", 1e6, _SM_CLOCK),
+    }
 
 
 def energy_joules(device: Device) -> float | None:
