@@ -189,11 +189,11 @@ def plan_cpus_near_gpus(
         return None
     free = {cpu for core in list_cores(allowed_cpus, folder)[reserved_cores:] for cpu in core}
     planned: dict[int, list[int]] = {}
-    for cpus, ranks in ranks_by_cpus.items():
-        if len(cpus & free) < len(ranks) * threads:
+    for near, ranks in ranks_by_cpus.items():
+        if len(near & free) < len(ranks) * threads:
             return None
         try:
-            part = plan_cpus(pinning, len(ranks), threads, 0, set(cpus & free), folder)
+            part = plan_cpus(pinning, len(ranks), threads, 0, set(near & free), folder)
         except PinningError:
             return None
         if part is None:
