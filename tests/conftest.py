@@ -22,6 +22,7 @@ from tests.cluster.node_description import NODES
 from xfbench import adapters
 from xfbench.base import digests, paths
 from xfbench.model.facts import workload_facts
+from xfbench.model.gpus import Gpu
 from xfbench.model.record import Measurement, Observed, Record
 from xfbench.workloads import workloads
 
@@ -129,6 +130,17 @@ def run_inline(tmp_path, monkeypatch, capsys):
 def cell():
     """A function that makes a cell with given fields."""
     return fake_framework.cell
+
+
+@pytest.fixture
+def build_gpu():
+    """A function that makes the GPU of a rank. A field is None if NVML did not report it."""
+
+    def build(name, **fields):
+        silent = dict.fromkeys(Gpu.model_fields, None) | {"slowed_by": (), "slowed_seconds": {}}
+        return Gpu.model_validate({**silent, "rank": 0, "name": name, **fields})
+
+    return build
 
 
 @pytest.fixture

@@ -28,6 +28,10 @@ FREE_DEVICE = {
     "energy": 5_000_000,
     "held_0": 10**9,
     "held_1": 0,
+    "uuids": "GPU-1,GPU-2,GPU-3,GPU-4",
+    # The launch's process computes on the device from the second reading on.
+    "processes": "",
+    "processes__2": "self",
 }
 
 

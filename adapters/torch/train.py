@@ -151,6 +151,12 @@ class TorchTrainer:
             name: _host(gradient / self.scaler.get_scale()) for name, gradient in gradients.items()
         }
 
+    def device_uuid(self) -> str | None:
+        if self.options.device != "cuda":
+            return None
+        uuid = getattr(torch.cuda.get_device_properties(self.device), "uuid", None)
+        return str(uuid) if uuid else None  # None: an old version of PyTorch
+
     def parameters(self) -> dict[str, np.ndarray]:
         return {
             name: _host(self._to_plain_layout(name, tensor))

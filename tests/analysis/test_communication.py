@@ -51,6 +51,19 @@ def test_link_figures_name_their_node(record):
     assert model.links[2].received_bytes == 40.0
 
 
+def test_links_of_every_gpu_are_counted_once():
+    ranks = [rank_figures([1.0]) for _ in range(3)]
+    for rank, gpu in enumerate(("0", "1", "1")):
+        ranks[rank]["links"].append(build_link_figures("pcie", gpu, 5.0 + rank))
+    links = rank_communication.merge_communication(ranks, [1.0], nodes=1)["links"]
+    assert [(link["name"], link["sent_bytes"]) for link in links] == [
+        ("eth0", 1000.0),
+        ("lo", 1.0),
+        ("0", 5.0),
+        ("1", 6.0),
+    ]
+
+
 def test_rank_without_figures_makes_communication_unknown():
     assert (
         rank_communication.merge_communication([rank_figures([1.0]), None], [1.0], nodes=1) is None

@@ -78,8 +78,22 @@ def test_memory_is_the_peak_and_energy_is_per_image(trained):
     assert costs_of_launches(launches, 0.95).peak_rss_bytes == 9
     assert costs_of_launches(launches, 0.95).joules_per_image is None
     # 80 J in 0.8 s is 100 W; a step of 4 images takes 0.1 s.
-    [launch] = [trained(0.9, energy_joules=80.0)]
+    launch = trained(0.9, energy_joules=80.0, energy_seconds=0.8)
     assert costs_of_launches([launch], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
+
+
+def test_energy_of_the_whole_training_loop_is_not_that_of_timed_steps(trained):
+    launch = trained(0.9, energy_joules=80.0, energy_seconds=None)
+    assert costs_of_launches([launch], 0.95).joules_per_image is None
+
+
+@pytest.mark.parametrize(("energy_seconds", "is_known"), [(0.99, False), (1.0, True)])
+def test_energy_of_a_gpu_needs_a_second(trained, energy_seconds, is_known):
+    launch = trained(0.9, energy_joules=80.0, energy_seconds=energy_seconds)
+    on_gpu = launch.model_copy(
+        update={"request": launch.request.model_copy(update={"device": "cuda"})}
+    )
+    assert (costs_of_launches([on_gpu], 0.95).joules_per_image is not None) == is_known
 
 
 def test_step_runs_have_no_solution_time_and_failures_no_costs(record):

@@ -13,6 +13,7 @@ from tests.sample_records import SOFTWARE, UNKNOWN_CERTIFICATE, certify_records,
 from xfbench.analysis.leaderboard import NO_CERTIFICATE
 from xfbench.analysis.leaderboard import build_tables as all_tables
 from xfbench.host.machine import describe_machine
+from xfbench.model.machines import machine_class
 from xfbench.model.provenance import impossible_number
 from xfbench.model.record import Checkpoints, Conditions, Epoch, Limit
 from xfbench.rendering import tables
@@ -473,6 +474,30 @@ def test_machines_with_other_accelerators_have_separate_tables(record):
         [record(fields={"machine": machine}) for machine in (cpu_machine, gpu_machine)]
     )
     assert sorted(table.machine.endswith(" + a GPU") for table in machine_tables) == [False, True]
+
+
+def test_launches_on_gpus_of_one_model_share_a_table(record, build_gpu):
+    """The other GPUs of the machine do not matter. The last launch failed before it used a GPU."""
+    launches = []
+    for machine_gpus, used in (
+        (("V100",), "V100"),
+        (("V100",) * 4, "V100"),
+        (("V100", "K40"), "V100"),
+        (("V100", "K40"), "K40"),
+        (("V100",) * 4, None),
+    ):
+        machine = describe_machine().model_copy(update={"accelerators": machine_gpus})
+        observed = record().observed.model_copy(update={"gpus": (build_gpu(used),)})
+        fields = {"machine": machine, "observed": observed}
+        launches.append(record(fields=fields, device="cuda", framework="torch"))
+    names = [(table.machine.partition(" + ")[2]) for table in uncertified_tables(launches)]
+    assert sorted(names) == ["K40", "V100"]
+
+
+def test_equal_gpus_of_a_machine_are_counted_in_its_name():
+    accelerators = ("V100", "K40", "V100", "V100")
+    machine = describe_machine().model_copy(update={"accelerators": accelerators})
+    assert machine_class(machine).endswith(") + 3 × V100 + K40")
 
 
 def test_rows_with_other_threads_are_no_baseline(record):

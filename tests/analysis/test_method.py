@@ -57,6 +57,7 @@ def results(tmp_path, record):
                 update={
                     "startup_seconds": float(random.uniform(1, 3)),
                     "energy_joules": float(random.uniform(10, 20)),
+                    "energy_seconds": float(random.uniform(1, 2)),
                     "peak_rss_bytes": int(random.integers(1e8, 2e8)),
                 }
             )
@@ -129,7 +130,7 @@ def expected_figures(documents):
 
     def joules_per_image(document):
         measurement = document["measurement"]
-        power = measurement["energy_joules"] / measurement["wall_seconds"]
+        power = measurement["energy_joules"] / measurement["energy_seconds"]
         return power * statistics.median(measurement["step_seconds"]) / batch
 
     def median(values):

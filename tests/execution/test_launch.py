@@ -296,7 +296,7 @@ def low_limit(plain, monkeypatch, tmp_path):
     monkeypatch.setattr(roofline, "_PEAKS", {threads: low_peaks})
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})  # one attempt is enough
     monkeypatch.setattr(roofline, "_peaks_file", lambda _: tmp_path / "peaks")  # a private cache
-    return roofline.find_or_measure_limit(plain[0].request, ())
+    return roofline.find_or_measure_limit(plain[0].request)
 
 
 def test_peak_that_is_too_low_is_measured_again(plain, judge_changed_reply, low_limit):
@@ -312,7 +312,7 @@ def test_throughput_above_the_machine_peak_is_invalid(plain, judge_changed_reply
     )
     assert record.limit.matrix_product > 1e8
     assert record.status == "invalid"
-    assert "of the peak of these cores" in record.reason
+    assert "of the peak of this hardware" in record.reason
 
 
 def test_noise_is_recorded_and_invalid_under_strict(launch_fake):

@@ -252,12 +252,12 @@ def test_invalid_rank_count_is_refused(settings, words):
         build_cells(**settings)
 
 
-def merge_energies(*readings, gpus=False, nodes=("here",)):
+def merge_energies(*readings, gpus=False, nodes=("here",), uuid_hash=None):
     """Return the merged energy of ranks with these readings, spread evenly over the nodes."""
     replies = [build_reply(rank, energy_joules=joules) for rank, joules in enumerate(readings)]
     for rank, rank_reply in enumerate(replies):
         rank_reply["used"] = {nodes[rank * len(nodes) // len(readings)]: 1.0}
-        rank_reply["observed"]["gpus"] = [{"name": "a GPU"}] if gpus else []
+        rank_reply["observed"]["gpus"] = [{"name": "a GPU", "uuid_hash": uuid_hash}] if gpus else []
     merged = ranks.merge_replies(replies)
     assert [gpu["rank"] for gpu in merged["observed"]["gpus"]] == [*range(gpus * len(readings))]
     return merged["measurement"]["energy_joules"]
@@ -267,5 +267,7 @@ def test_energy_counts_every_node_once_and_every_gpu():
     assert merge_energies(5.0, 5.5) == 5.5  # one node: both ranks read the same counters
     assert merge_energies(5.0, 5.0, 7.0, 7.0, nodes=("here", "there")) == 12.0
     assert merge_energies(5.0, 7.0, gpus=True) == 12.0
+    # Both ranks read the counter of the same GPU.
+    assert merge_energies(5.0, 5.5, gpus=True, uuid_hash="1a") == 5.5
     assert merge_energies(5.0, None, nodes=("here", "there")) is None
     assert merge_energies(None, None) is None

@@ -3,11 +3,14 @@
 The tests simulate the system's answers because they must not change clocks, disks or swap.
 """
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
 
+from tests import nvml as fake_nvml
 from xfbench.host import doctor, machine
+from xfbench.worker import nvml
 
 INTEL_NO_TURBO = "/sys/devices/system/cpu/intel_pstate/no_turbo"
 CPUFREQ_BOOST = "/sys/devices/system/cpu/cpufreq/boost"
@@ -117,6 +120,47 @@ def test_a_gpu_that_another_process_uses_is_a_warning(monkeypatch):
     monkeypatch.setattr(doctor.machine, "list_accelerator_processes", lambda: ["python3"])
     [finding] = doctor._check_accelerators()
     assert (finding.state, finding.detail) == ("warn", "in use by python3")
+
+
+SETTINGS = {"persistence": 1, "mig": 0, "ecc": 1, "compute_mode": 0, "application_clock": 1410}
+ALL_FINE = "persistence mode on, MIG off, ECC on, compute mode default"
+
+
+@pytest.mark.parametrize(
+    ("values", "state", "details"),
+    [
+        ({}, "ok", [f"1 GPU: {ALL_FINE}"]),
+        ({"application_clock": 1095}, "ok", [f"1 GPU: {ALL_FINE}, clock set to 1095 MHz of 1410"]),
+        ({"persistence": 0}, "warn", ["persistence mode off"]),
+        ({"mig": 1, "mig_uuids": "MIG-5"}, "warn", ["MIG on"]),
+        ({"compute_mode": 3}, "ok", ["compute mode exclusive process"]),
+        ({"compute_mode": 2}, "bad", ["compute mode prohibited"]),
+        # Only the first device of the fake library has a MIG mode.
+        (
+            {"count": 3},
+            "ok",
+            [f"1 GPU: {ALL_FINE}", "2 GPUs: persistence mode on, ECC on, compute mode default"],
+        ),
+        (dict.fromkeys(SETTINGS), "ok", ["1 GPU: the driver reports no settings"]),
+        ({"count": 0}, "", []),
+    ],
+)
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_gpu_settings_are_judged(tmp_path, monkeypatch, values, state, details):
+    file = tmp_path / "values"
+    monkeypatch.setenv("NVML_VALUES", str(file))
+    chosen = {**SETTINGS, **values}
+    fake_nvml.write_device(file, **{name: v for name, v in chosen.items() if v is not None})
+    findings = doctor.check_gpu_settings(str(fake_nvml.build(tmp_path)))
+    nvml.load_library.cache_clear()
+    assert {finding.state for finding in findings} == ({state} if details else set())
+    assert all(finding.mend for finding in findings) == (state != "ok")
+    for finding, detail in zip(findings, details, strict=True):
+        assert finding.detail.endswith(detail) if ":" in detail else detail in finding.detail
+
+
+def test_gpu_settings_are_not_judged_without_nvml():
+    assert doctor.check_gpu_settings("libthere-is-none.so.1") == []
 
 
 @pytest.mark.parametrize("state", ["warn", "bad"])

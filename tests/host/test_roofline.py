@@ -6,9 +6,13 @@ import os
 import numpy as np
 import pytest
 
+from xfbench.execution.validity import peak_defect
 from xfbench.host import roofline
+from xfbench.model.facts import workload_facts
+from xfbench.model.gpus import Gpu
 from xfbench.model.record import Limit
 from xfbench.statistics import Interval, launch_throughput
+from xfbench.workloads import workloads
 
 THREADS = 1
 
@@ -87,9 +91,9 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
     monkeypatch.setattr(roofline, "_KERNEL_FLAGS", {})
     fake_peaks = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
     monkeypatch.setitem(roofline._PEAKS, THREADS, fake_peaks)
-    assert roofline.find_or_measure_limit(request, ()).matrix_product == 1.0
+    assert roofline.find_or_measure_limit(request).matrix_product == 1.0
     roofline.measure_again_and_keep_best_peaks(THREADS)
-    limit = roofline.find_or_measure_limit(request, ())
+    limit = roofline.find_or_measure_limit(request)
     assert limit.matrix_product > 1e8 and limit.memory_bandwidth == 1e30
 
 
@@ -97,17 +101,17 @@ def test_best_of_all_measurements_is_the_peak(cell, monkeypatch, tmp_path):
 def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     assert len(sessions()) == 0
-    first_limit = roofline.find_or_measure_limit(request, ())
+    first_limit = roofline.find_or_measure_limit(request)
     [file] = (tmp_path / "home" / "peaks").iterdir()
 
     measured = sessions()
-    assert roofline.find_or_measure_limit(request, ()) == first_limit
+    assert roofline.find_or_measure_limit(request) == first_limit
     assert measured == []
 
     written_time_s = file.stat().st_mtime
     os.utime(file, (written_time_s - 4000, written_time_s - 3700))
     measured = sessions()
-    assert roofline.find_or_measure_limit(request, ()).matrix_product > 1e8
+    assert roofline.find_or_measure_limit(request).matrix_product > 1e8
     assert len(measured) in COUNTS_OF_TRIES
     assert file.stat().st_mtime >= written_time_s
 
@@ -117,11 +121,11 @@ def test_peaks_are_cached_for_an_hour(cell, sessions, tmp_path):
 def test_damaged_peak_cache_is_measured_again(content, cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     sessions()
-    roofline.find_or_measure_limit(request, ())
+    roofline.find_or_measure_limit(request)
     [file] = (tmp_path / "home" / "peaks").iterdir()
     file.write_bytes(content)
     measured = sessions()
-    assert roofline.find_or_measure_limit(request, ()).matrix_product > 1e8
+    assert roofline.find_or_measure_limit(request).matrix_product > 1e8
     assert len(measured) in COUNTS_OF_TRIES
 
 
@@ -131,18 +135,18 @@ def test_corrected_peak_stays_in_the_cache(cell, sessions):
     roofline._PEAKS[THREADS] = {"float32": 1.0, "float64": 1.0, "bandwidth": 1e30}
     roofline.measure_again_and_keep_best_peaks(THREADS)
     sessions()
-    assert roofline.find_or_measure_limit(request, ()).memory_bandwidth == 1e30
+    assert roofline.find_or_measure_limit(request).memory_bandwidth == 1e30
 
 
 def test_limit_has_the_median_product_of_each_try(cell, sessions):
     request = cell(threads=THREADS).request(1)
     sessions()
-    limit = roofline.find_or_measure_limit(request, ())
+    limit = roofline.find_or_measure_limit(request)
     assert len(limit.matrix_product_tries) == roofline._TRIES
     assert min(limit.matrix_product_tries) > 0
     assert max(limit.matrix_product_tries) <= limit.matrix_product
     sessions()
-    assert roofline.find_or_measure_limit(request, ()) == limit  # from the cache
+    assert roofline.find_or_measure_limit(request) == limit  # from the cache
 
 
 def test_usual_product_is_computed_from_the_tries_like_a_throughput_from_launches():
@@ -168,28 +172,79 @@ def test_share_of_peak_is_training_arithmetic_over_the_peak(record):
     launch = record(fields={"limit": limit})
     assert launch_throughput(launch) == pytest.approx(40)
     by_hand = 2 * launch.workload.train_macs_per_image * 40 / 1e12
-    assert roofline.compute_record_peak_share(launch) == pytest.approx(by_hand)
-    assert roofline.compute_record_peak_share(record()) is None
+    assert roofline.compute_record_min_peak_share(launch) == pytest.approx(by_hand)
+    assert roofline.compute_record_min_peak_share(record()) is None
+
+
+def make_gpus(*models, uuid_hashes=None):
+    """Return the GPUs of ranks. A field is None if NVML did not report it."""
+    silent = dict.fromkeys(Gpu.model_fields, None) | {"slowed_by": (), "slowed_seconds": {}}
+    hashes = uuid_hashes or [str(rank) for rank in range(len(models))]
+    return tuple(
+        Gpu.model_validate({**silent, "rank": rank, "name": model, "uuid_hash": hashes[rank]})
+        for rank, model in enumerate(models)
+    )
+
+
+V100 = "Tesla V100-SXM2-16GB"
+
+
+def test_fewer_multiplications_than_the_direct_count_are_valid_on_a_gpu(cell):
+    """LeNet's two convolutions have kernels of 5x5, and its inner products need all of theirs."""
+    facts = workload_facts(workloads()["lenet"])
+    on_cpu, on_gpu = (
+        cell(device=device, framework="torch", workload="lenet").request(1)
+        for device in ("cpu", "cuda")
+    )
+    gpus = make_gpus(V100)
+    limit = roofline.find_or_measure_limit(on_gpu, gpus)
+    images_per_second = 3 * limit.matrix_product / (2 * facts.train_macs_per_image)
+    share = roofline.compute_min_peak_share(limit, facts, images_per_second, on_gpu, gpus)
+    assert peak_defect(share) is None
+    share = roofline.compute_min_peak_share(limit, facts, images_per_second, on_cpu)
+    assert "300% of the peak" in peak_defect(share)
+    conv1, conv2, ip = 20 * 24**2 * 2, 50 * 8**2 * 20 * 3, 3 * (800 * 500 + 500 * 10)
+    least = limit.matrix_product / (2 * (conv1 + conv2 + ip))
+    for speed, is_valid in ((0.99 * least, True), (1.01 * least, False)):
+        share = roofline.compute_min_peak_share(limit, facts, speed, on_gpu, gpus)
+        assert (peak_defect(share) is None) == is_valid
+    other_network = facts.model_copy(update={"train_macs_per_image": 1})
+    assert roofline.compute_min_peak_share(limit, other_network, 1.0, on_gpu, gpus) is None
+
+
+def test_ranks_on_the_same_gpu_share_its_peak(cell):
+    facts = workload_facts(workloads()["lenet"])
+    request = cell(
+        device="cuda", framework="torch", ranks=2, strategy="ddp", global_batch_size=8
+    ).request(1)
+    both = [make_gpus(V100, V100, uuid_hashes=hashes) for hashes in (("a", "b"), ("a", "a"))]
+    limit = roofline.find_or_measure_limit(request, both[0])
+    apart, shared = (
+        roofline.compute_min_peak_share(limit, facts, 1.0, request, gpus) for gpus in both
+    )
+    assert shared == 2 * apart
 
 
 def test_limit_matches_the_threads_of_the_launch(cell):
     one_thread, two_threads = (
-        roofline.find_or_measure_limit(cell(threads=n).request(1), []) for n in (1, 2)
+        roofline.find_or_measure_limit(cell(threads=n).request(1)) for n in (1, 2)
     )
     assert (one_thread.threads, two_threads.threads) == (1, 2)
     assert one_thread.precision == "float32" and one_thread.source == "measured"
 
 
 def test_precision_without_a_measurable_peak_has_no_limit(cell):
-    assert roofline.find_or_measure_limit(cell(precision="bfloat16").request(1), []) is None
+    assert roofline.find_or_measure_limit(cell(precision="bfloat16").request(1)) is None
 
 
 def test_an_accelerator_has_its_published_peak(cell):
     request = cell(device="cuda", framework="torch").request(1)
-    limit = roofline.find_or_measure_limit(request, ["Tesla V100-SXM2-16GB"])
+    limit = roofline.find_or_measure_limit(request, make_gpus(V100, V100))
     assert limit.matrix_product == 15.7e12 and "NVIDIA" in limit.source
-    assert roofline.find_or_measure_limit(request, ["Some New Thing"]) is None
-    assert roofline.find_or_measure_limit(request, []) is None
+    assert roofline.find_or_measure_limit(request, make_gpus("Some New Thing")) is None
+    assert roofline.find_or_measure_limit(request, make_gpus(V100, "NVIDIA H200")) is None
+    assert roofline.find_or_measure_limit(request, make_gpus(None)) is None
+    assert roofline.find_or_measure_limit(request) is None
 
 
 @pytest.mark.parametrize(
@@ -207,7 +262,7 @@ def test_an_accelerator_has_its_published_peak(cell):
 )
 def test_a_peak_is_that_of_the_model_and_not_of_its_generation(cell, model, bandwidth):
     limit = roofline.find_or_measure_limit(
-        cell(device="cuda", framework="torch").request(1), [model]
+        cell(device="cuda", framework="torch").request(1), make_gpus(model)
     )
     assert (limit and limit.memory_bandwidth) == bandwidth
 
@@ -241,7 +296,7 @@ def test_tries_that_differ_by_more_than_twice_give_no_usual_product(slowest, is_
 def test_peaks_of_disturbed_tries_are_kept_for_ten_minutes(cell, sessions, tmp_path):
     request = cell(threads=THREADS).request(1)
     sessions()
-    roofline.find_or_measure_limit(request, ())
+    roofline.find_or_measure_limit(request)
     [file] = (tmp_path / "home" / "peaks").iterdir()
     for tries, seconds, is_too_old in (
         ([9.0] * 5, 3000, False),
@@ -268,5 +323,5 @@ def test_disturbed_tries_are_measured_once_more(cell, monkeypatch, tmp_path, tri
     monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
     monkeypatch.setattr(roofline, "_PEAKS", {})
     monkeypatch.setattr(roofline, "measure_again_and_keep_best_peaks", measure)
-    roofline.find_or_measure_limit(cell(threads=1).request(1), ())
+    roofline.find_or_measure_limit(cell(threads=1).request(1))
     assert measured == [1] * measurements

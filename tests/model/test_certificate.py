@@ -46,6 +46,43 @@ def test_record_with_a_valid_certificate_is_ranked(build_covered):
     assert len(table.rows) == 1 and table.unranked == ()
 
 
+V100, K40 = "Tesla V100-SXM2-16GB", "Tesla K40m"
+
+
+@pytest.mark.parametrize(
+    ("certified", "machine_gpus", "used", "is_covered"),
+    [
+        ((V100,), (V100,), V100, True),
+        ((V100,), (V100,) * 4, V100, True),
+        ((V100,), (V100,) * 4, None, True),
+        ((V100,), (V100, K40), V100, True),
+        ((V100,), (V100, K40), K40, False),
+        ((V100,), (V100, K40), None, False),
+        ((V100,), (K40,), K40, False),
+        ((V100,), (V100,), f"{V100} MIG 1g.5gb", True),
+        # Certificates of earlier versions list all GPUs of the machine.
+        ((V100,) * 4, (V100,) * 4, V100, True),
+        ((V100,) * 4, (V100,), V100, True),
+        ((V100, K40), (V100, K40), V100, True),
+        ((V100, K40), (V100,), V100, False),
+    ],
+)
+def test_certificate_is_for_the_model_of_the_ranks_gpu(
+    record, build_gpu, certified, machine_gpus, used, is_covered
+):
+    machine = describe_machine().model_copy(update={"accelerators": machine_gpus})
+    observed = record().observed.model_copy(update={"gpus": (build_gpu(used),)})
+    fields = {"software": SOFTWARE, "machine": machine, "observed": observed}
+    launch = {"device": "cuda", "framework": "torch"}
+    stored = build_record_certificate(record(fields=fields, **launch), accelerators=certified)
+    unnamed = record(fields=fields, **launch)
+    named = record(fields={**fields, "certificate": stored.id}, **launch)
+    assert (only_row(unnamed, {stored.id: stored}).reason is None) == is_covered
+    reason = only_row(named, {stored.id: stored}).reason
+    assert (reason is None) == is_covered
+    assert is_covered or "the certificate is for another accelerators" in reason
+
+
 def test_certificate_of_other_strategy_options_gives_no_rank(build_covered):
     covered_record, stored = build_covered(strategy_options=(("overlap", "off"), ("servers", 2)))
     assert only_row(covered_record, {stored.id: stored}).reason == (
@@ -231,6 +268,23 @@ def test_edited_certificate_is_refused_with_the_reason(build_covered, tmp_path):
     with pytest.raises(CertificateError, match="was edited"):
         certificate.read(path)
     assert "was edited" in only_row(covered_record, certificate.read_certificates(tmp_path)).reason
+
+
+@pytest.mark.parametrize(("device", "is_used"), [("cuda", True), ("cpu", False)])
+def test_cached_certificate_that_lists_every_gpu_is_used(
+    cell, tmp_path, monkeypatch, device, is_used
+):
+    request = cell(device=device).request(1)
+    session = Session(LaunchContext(Store(tmp_path / "results")))
+    session.prepare([request.framework])
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    machine = describe_machine().model_copy(update={"accelerators": (V100,)})
+    environment = session.context.environments[request.framework]
+    subject = certify.build_subject(request, environment, machine)
+    earlier = build_certificate(subject.model_copy(update={"accelerators": (V100,) * 4}))
+    earlier.write(tmp_path / "home" / "certificates" / f"{earlier.subject.key}.json")
+    cached = certify.find_cached_certificate(subject)
+    assert (cached and cached.id) == (earlier.id if is_used else None)
 
 
 def test_cached_older_certificate_is_used_unchanged(cell, tmp_path, monkeypatch):

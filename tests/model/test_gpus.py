@@ -21,6 +21,7 @@ FREE = Gpu(
     memory_of_bytes=40 * 2**30,
     busy_before=0.0,
     slowed_seconds={"power": 0.0, "thermal": 0.0},
+    slowed_of_seconds=10.0,
 )
 SILENT = Gpu(
     **dict.fromkeys(Gpu.model_fields, None)
@@ -47,8 +48,11 @@ def test_free_or_silent_gpu_has_no_defect(gpu):
     ],
 )
 def test_shared_busy_or_throttled_gpu_is_a_defect(update, message):
+    # Launches of earlier versions: the whole launch counts.
+    earlier = [FREE.model_copy(update={"slowed_of_seconds": None, **update})]
+    assert message in gpus.invalid_reason(earlier, WALL_S)
     rank_gpu = FREE.model_copy(update={"rank": 3, **update})
-    reason = gpus.invalid_reason([FREE, rank_gpu], WALL_S)
+    reason = gpus.invalid_reason([FREE, rank_gpu], 10 * WALL_S)
     assert message in reason and reason.startswith("the GPU of rank 3")
 
 
@@ -90,10 +94,10 @@ def launch_with_gpu(launch_fake, tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
 
-    def launch_on_cuda(write, *options):
+    def launch_on_cuda(write, *options, **settings):
         nvml.build(tmp_path, *options)
         write(file)
-        return launch_fake(device="cuda", adapter=adapter)[0]
+        return launch_fake(device="cuda", adapter=adapter, **settings)[0]
 
     return launch_on_cuda
 
@@ -103,7 +107,9 @@ def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
     assert record.status == "ok", record.reason
     assert record.measurement.energy_joules == 250.0
     [gpu] = record.observed.gpus
-    assert gpu == FREE
+    assert gpu.slowed_of_seconds == record.measurement.energy_seconds > 0
+    assert gpu.uuid_hash and "GPU-1" not in gpu.uuid_hash
+    assert gpu.model_copy(update={"uuid_hash": None, "slowed_of_seconds": 10.0}) == FREE
 
 
 NVIDIA_SMI_SCRIPT = """#!/bin/sh
@@ -125,6 +131,17 @@ def nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
+def test_pinned_rank_is_near_its_gpu(launch_with_gpu):
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2 or allowed[-1] > 63:
+        pytest.skip("needs two CPUs, and their bits in one word")
+    record = launch_with_gpu(
+        lambda file: nvml.write_device(file, cpus_0=1 << allowed[-1]), affinity="cores", threads=1
+    )
+    assert record.status == "ok", record.reason
+    assert record.observed.laid_out == record.observed.affinity == (allowed[-1],)
+
+
 def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
     record = launch_with_gpu(nvml.write_device)
     assert record.status == "ok", record.reason
@@ -142,12 +159,17 @@ def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch
     assert machine.list_accelerator_processes() == []
 
 
-def test_throttling_between_readings_is_counted(launch_with_gpu):
-    record = launch_with_gpu(lambda file: nvml.write_device(file, held_1__2=10**12))
+def test_throttling_is_counted_in_the_timed_steps_alone(launch_with_gpu):
+    # The counter is read twice when training begins, when timed steps begin, and when they end.
+    record = launch_with_gpu(lambda file: nvml.write_device(file, held_1__3=10**12))
+    assert record.status == "ok", record.reason
+    assert record.observed.gpus[0].slowed_seconds["thermal"] == 0.0
+    record = launch_with_gpu(lambda file: nvml.write_device(file, held_1__4=10**12))
     assert record.status == "invalid" and "slowed down (thermal; 1000.0 s" in record.reason
 
 
 OLD_DRIVER = "-DDRIVER_440"
+SHARED = {"processes": "1", "processes__2": "1,self"}
 
 
 @pytest.mark.parametrize(
@@ -158,7 +180,7 @@ OLD_DRIVER = "-DDRIVER_440"
         ("rtx3090-at-rest", {}, [], None),
         ("a5000-full-of-data", {}, [], None),
         ("part-of-a-p4", {}, [], None),
-        ("v100-of-two-processes", {"processes": "1", "busy": 0}, [OLD_DRIVER], "was shared with"),
+        ("v100-of-two-processes", SHARED | {"busy": 0}, [OLD_DRIVER], "was shared with"),
         ("v100-of-two-processes", {}, [OLD_DRIVER], "was busy for 99% of the time before"),
         ("a100-that-works", {}, [], "was busy for 91% of the time before"),
         ("v100-under-the-power-brake", {}, [], "slowed down (power brake; 0.0 s"),
@@ -178,7 +200,7 @@ def test_recorded_gpu_states_are_classified_correctly(
 
 def test_recorded_gpu_values_are_converted_to_si_units(launch_with_gpu):
     [gpu] = launch_with_gpu(lambda file: nvml.replay(file, "rtx3090-at-rest")).observed.gpus
-    assert gpu == Gpu(
+    assert gpu.model_copy(update={"slowed_of_seconds": None}) == Gpu(
         name="NVIDIA GeForce RTX 3090",
         driver="590.44.01",
         clock_hz=210e6,
@@ -190,6 +212,7 @@ def test_recorded_gpu_values_are_converted_to_si_units(launch_with_gpu):
         busy_before=0.0,
         slowed_by=("power cap",),
         slowed_seconds={"power": 0.0, "thermal": 0.0},
+        others=None,
     )
 
 

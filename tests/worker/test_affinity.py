@@ -197,6 +197,36 @@ def test_plan_has_the_cpus_of_each_rank(write_layout):
     assert affinity.plan_cpus("cores", 9, 2, 0, ALL, folder) is None
 
 
+FIRST, SECOND = {0, 1, 2, 3}, {4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("pinning", "near", "threads", "reserved", "expected"),
+    [
+        ("cores", [SECOND], 2, 0, [[4, 5]]),
+        ("cores", [SECOND, FIRST], 2, 0, [[4, 5], [0, 1]]),
+        ("cores", [SECOND, SECOND, FIRST, FIRST], 2, 0, [[4, 5], [6, 7], [0, 1], [2, 3]]),
+        ("cores", [SECOND, FIRST], 2, 1, [[4, 5], [1, 2]]),
+        ("cores", [SECOND, FIRST | {99}], 2, 0, [[4, 5], [0, 1]]),  # 99 is not allowed
+        ("sockets", [SECOND, FIRST], 4, 0, [[4, 5, 6, 7], [0, 1, 2, 3]]),
+        ("sockets", [SECOND, SECOND], 2, 0, [[4, 5, 6, 7], [4, 5, 6, 7]]),
+        ("numa", [SECOND, SECOND], 2, 0, [[4, 5], [6, 7]]),
+        ("numa", [SECOND], 2, 0, [[4, 5]]),
+        # Ranks are laid out as on CPUs.
+        ("cores", [SECOND, SECOND, SECOND], 2, 0, None),  # too few CPUs
+        ("sockets", [SECOND, SECOND], 4, 0, None),
+        ("numa", [SECOND], 3, 0, None),
+        ("cores", [SECOND, set()], 2, 0, None),  # unknown
+        ("cores", [SECOND, {3, 4}], 2, 0, None),
+        ("cores", [SECOND, {98, 99}], 2, 0, None),
+    ],
+)
+def test_rank_is_near_its_gpu(write_layout, pinning, near, threads, reserved, expected):
+    folder = write_layout(TWO_NODES_ON_EACH_SOCKET)
+    plan = affinity.plan_cpus_near_gpus(pinning, near, threads, reserved, ALL, folder)
+    assert plan == expected
+
+
 @pytest.mark.parametrize("pinning", ["cores", "sockets", "numa"])
 def test_threads_inherit_the_pinning_of_their_rank(pinning):
     allowed = sorted(os.sched_getaffinity(0))

@@ -41,21 +41,22 @@ def test_unreadable_energy_is_none(tmp_path):
 
 @pytest.mark.parametrize(("joules", "reading"), [(5.0, {"nvml": (5.0, None)}), (None, {})])
 def test_cuda_energy_comes_only_from_nvml(joules, reading, monkeypatch):
-    monkeypatch.setattr(energy.nvml, "energy_joules", lambda rank: joules)
+    monkeypatch.setattr(energy.nvml, "energy_joules", lambda gpu: joules)
     monkeypatch.setattr(energy, "_read_rapl", lambda: {"package-0": (1.0, 2.0)})
-    assert energy.read_counters("cuda") == reading
+    assert energy.read_counters("cuda", "a GPU") == reading
+    assert energy.read_counters("cuda") == {}
 
 
 def test_meter_counts_only_while_it_runs(monkeypatch):
     joules = iter([0, 10, 100, 130, 1000, 1005, 1005])
     clock = iter([0, 1, 5, 8, 20, 21, 21])
     monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (next(joules), None)})
-    meter = energy.EnergyMeter("cpu", 0, lambda: next(clock))
+    meter = energy.EnergyMeter("cpu", None, lambda: next(clock))
     meter.pause()  # 10 J in 1 s
     meter.resume()
     meter.pause()  # 30 J in 3 s
     meter.resume()
-    assert meter.read() == (45, 5)
+    assert meter.read() == (45, {}, 5)
 
 
 def test_energy_of_an_extended_warmup_is_left_out(monkeypatch):
@@ -63,22 +64,22 @@ def test_energy_of_an_extended_warmup_is_left_out(monkeypatch):
     joules = iter([0, 10, 10, 15, 15, 20, 20])
     clock = iter([0, 1, 1, 1, 2, 2, 2, 3, 3])
     monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (next(joules), None)})
-    meter = energy.EnergyMeter("cpu", 0, lambda: next(clock))
+    meter = energy.EnergyMeter("cpu", None, lambda: next(clock))
     meter.mark(1)
     meter.mark(2)
-    assert meter.read(1) == (10, 2)
+    assert meter.read(1) == (10, {}, 2)
 
 
 def test_energy_is_unknown_without_a_mark_after_the_warmup(monkeypatch):
     clock = iter([0, 0.1, 0.1, 0.1])
     monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (1, None)})
-    meter = energy.EnergyMeter("cpu", 0, lambda: next(clock))
+    meter = energy.EnergyMeter("cpu", None, lambda: next(clock))
     meter.mark(1)  # too early: a reading takes time
-    assert meter.read(1) == (None, None)
+    assert meter.read(1) is None
 
 
 def test_meter_without_a_counter_has_no_energy(monkeypatch):
     monkeypatch.setattr(energy, "read_counters", lambda *_: {})
-    meter = energy.EnergyMeter("cpu", 0, time.perf_counter)
-    joules, seconds = meter.read()
-    assert joules is None and seconds >= 0
+    meter = energy.EnergyMeter("cpu", None, time.perf_counter)
+    use = meter.read()
+    assert use.joules is None and use.seconds >= 0

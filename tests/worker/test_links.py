@@ -6,16 +6,17 @@ import subprocess
 
 import pytest
 
-from xfbench.worker import links
+from xfbench.worker import links, nvml
 
 MEGABYTE = 10**6
-# Two devices, the second without NVLink; what each call adds to a counter is what was moved.
+# Two devices, the second without NVLink. Each call for the second one adds to all counters.
 NVML_SOURCE = """
 typedef struct { unsigned f, s; long long t, l; int type, result; unsigned long long v; } field;
 static unsigned long long reads;
 int nvmlInit_v2(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned *n) { *n = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned n, void **h) { *h = (void *)(unsigned long)n; return 0; }
+int nvmlDeviceGetIndex(void *h, unsigned *n) { *n = (unsigned long)h; return 0; }
 int nvmlDeviceGetFieldValues(void *h, int n, field *all) {
   for (int i = 0; i < n; i++) {
     int link = all[i].f == 138 || all[i].f == 139;
@@ -61,10 +62,9 @@ def test_traffic_per_step_excludes_pauses():
 def test_missing_nvidia_counters_are_explained():
     missing_reasons = links.read_counters_and_missing_reasons("cpu")[1]
     assert missing_reasons["nvlink"] == missing_reasons["pcie"] == "no rank used an NVIDIA device"
-    counters, missing_reasons = links._nvidia_counters_and_reasons("cuda", "libthere-is-none.so.1")
-    assert counters == {} and missing_reasons["pcie"].startswith(
-        "libthere-is-none.so.1 is missing or finds no device"
-    )
+    counters, missing_reasons = links.read_counters_and_missing_reasons("cuda")
+    assert not {kind for kind, _ in counters} & {"nvlink", "pcie"}
+    assert missing_reasons["pcie"] == "NVML is missing or does not know the rank's device"
 
 
 def test_infiniband_counters_count_4_byte_words(tmp_path):
@@ -102,20 +102,18 @@ def test_reset_link_counter_is_omitted_and_reported(earlier):
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_nvml_link_counters_are_read_per_device(tmp_path):
+def test_only_the_links_of_the_ranks_device_are_counted(tmp_path, monkeypatch):
     source, library = tmp_path / "nvml.c", tmp_path / "libnvml.so"
     source.write_text(NVML_SOURCE)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
-    before, missing_reasons = links._nvidia_counters_and_reasons("cuda", str(library))
-    after, _ = links._nvidia_counters_and_reasons("cuda", str(library))
-    assert set(before) == {("nvlink", "0"), ("pcie", "0"), ("pcie", "1")}
-    assert missing_reasons == {"nvlink": "device 1 has no such counter"}
-    increments = {
-        name: tuple(b - a for a, b in zip(before[name], after[name], strict=True))
-        for name in before
-    }
-    assert before["nvlink", "0"] == (5000 * 1024, 5000 * 1024)
-    sent_bytes, received_bytes = increments["nvlink", "0"]
-    assert sent_bytes > 0 and 3 * received_bytes == 4 * sent_bytes and sent_bytes % 1024 == 0
-    sent_bytes, received_bytes = increments["pcie", "1"]
-    assert sent_bytes > 0 and 5 * received_bytes == 6 * sent_bytes
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    first, second = (nvml.find_rank_device(rank, None, str(library)) for rank in (0, 1))
+    assert links._nvidia_counters_and_reasons("cuda", first) == (
+        {("nvlink", "0"): (5000 * 1024, 5000 * 1024), ("pcie", "0"): (5000, 5000)},
+        {},
+    )
+    meter = links.LinkMeter("cuda", second)
+    assert meter.uncounted["nvlink"] == "the device has no such counter"
+    [link] = [link for link in meter.report(1)["links"] if link["kind"] in ("nvlink", "pcie")]
+    assert (link["kind"], link["name"]) == ("pcie", "1")
+    assert (link["sent_bytes"], link["received_bytes"]) == (1000, 1200)

@@ -31,7 +31,7 @@ from xfbench.base.wording import pluralize
 from xfbench.environments import allocators
 from xfbench.host.conditions import list_record_disturbances
 from xfbench.model import adapter, certificate, settings
-from xfbench.model.machines import machine_class
+from xfbench.model.machines import machine_class_of_record
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Cell, describe_solver_setting
@@ -521,7 +521,7 @@ def _describe_software(record: Record) -> str:
     assert record.request is not None
     version = record.observed and record.observed.framework_version
     parts = (record.request.framework, version or "of unknown version", "on")
-    return " ".join((*parts, machine_class(record.machine)))
+    return " ".join((*parts, machine_class_of_record(record)))
 
 
 def _overlap_reason(a: _Cell, b: _Cell) -> str | None:
@@ -637,7 +637,7 @@ def _load_cells(side: Side) -> list[_Cell]:
     # A launch that failed may not know its cell, which depends on the environment.
     cells_by_request = {_request_key(cell.last_record): cell for cell in cells}
     cells_by_digest = {
-        (record.cell, machine_class(record.machine)): cell
+        (record.cell, machine_class_of_record(record)): cell
         for cell in cells
         for record in cell.records
         if record.cell
@@ -646,7 +646,7 @@ def _load_cells(side: Side) -> list[_Cell]:
         request = record.request
         if is_ok or request is None or request.probe or record.status == "unsupported":
             continue
-        known_cell = cells_by_digest.get((record.cell or "", machine_class(record.machine)))
+        known_cell = cells_by_digest.get((record.cell or "", machine_class_of_record(record)))
         cell = known_cell or cells_by_request.setdefault(_request_key(record), _Cell())
         cell.failures.append(record)
     replaced = grouping.replaced_keys(cells_by_request)
@@ -659,12 +659,12 @@ def _load_cells(side: Side) -> list[_Cell]:
 def _request_key(record: Record) -> grouping.CellKey:
     """Return a key that is equal for the requests of one cell on one kind of machine."""
     assert record.request is not None
-    return grouping.cell_and_machine(record.request, machine_class(record.machine))
+    return grouping.cell_and_machine(record.request, machine_class_of_record(record))
 
 
 def _has_field_value(name: str, value: str, record: Record) -> bool:
     if name == "machine":
-        return value.lower() in machine_class(record.machine).lower()
+        return value.lower() in machine_class_of_record(record).lower()
     if name == "revision":
         commit = record.software.git_commit if record.software else None
         return bool(commit and commit.startswith(value))
@@ -689,7 +689,7 @@ def _field_values(cell: _Cell, names: Iterable[str]) -> list[Any]:
 
 def _field_value(record: Record, name: str) -> Any:
     if name == "machine":
-        return machine_class(record.machine)
+        return machine_class_of_record(record)
     value = getattr(record.request, name)
     if name == "strategy_options":
         return format_options(value) or None
@@ -804,7 +804,7 @@ def _name_cell(
                 if name in SOLVER
                 else _VALUE_TEXTS.get(name, str)(value)
             )
-    machine, other_machine = (machine_class(c.last_record.machine) for c in (cell, other_cell))
+    machine, other_machine = (machine_class_of_record(c.last_record) for c in (cell, other_cell))
     if machine != other_machine or "machine" in further_fields:
         values.append(machine)
     if side.folder != other_side.folder:

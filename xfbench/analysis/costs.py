@@ -10,6 +10,8 @@ from xfbench.analysis.censored import censored_median
 from xfbench.analysis.learning import TimeToTarget, is_learning_run, time_to_test_accuracy
 from xfbench.model.record import Record
 
+_MIN_GPU_ENERGY_SECONDS = 1.0
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -113,15 +115,18 @@ def _startup_and_build_seconds(record: Record) -> float | None:
 def _joules_per_image(record: Record) -> float | None:
     """Return the mean device power in the timed steps, times the median step's seconds per image.
 
-    Returns None if the energy is unknown, or if it includes the energy for checkpoints, as in
-    records of earlier versions.
+    Returns None if the energy of the timed steps is unknown. Records of earlier versions have the
+    energy of the whole training loop, in which compiling needs less power than training. NVML's
+    counter changes up to ten times a second, so that it says little about a shorter time than
+    `_MIN_GPU_ENERGY_SECONDS`.
     """
     measurement, request = record.measurement, record.request
-    if measurement is None or request is None or measurement.energy_joules is None:
+    if measurement is None or request is None or not measurement.step_seconds:
         return None
-    if not measurement.step_seconds:
+    joules, seconds = measurement.energy_joules, measurement.energy_seconds
+    if joules is None or not seconds:
         return None
-    if record.checkpoints and measurement.energy_seconds is None:
+    if request.device == "cuda" and seconds < _MIN_GPU_ENERGY_SECONDS:
         return None
-    power = measurement.energy_joules / (measurement.energy_seconds or measurement.wall_seconds)
+    power = joules / seconds
     return power * statistics.median(measurement.step_seconds) / request.global_batch_size

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from xfbench.base.wording import pluralize
-from xfbench.model.machines import machine_class
+from xfbench.model.machines import machine_class, machine_class_of_record
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import Request
@@ -42,7 +42,7 @@ def group_by_heading_and_cell(
         if request is None or (request.probe and not include_probes):
             continue
         *key, solver = request.table_key
-        head = (*key, machine_class(record.machine), solver)
+        head = (*key, machine_class_of_record(record), solver)
         if record.source != "measured":
             groups[head][f"{record.source} {record.id}"].append(record)
             continue

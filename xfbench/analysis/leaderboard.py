@@ -92,9 +92,10 @@ class Row:
     - `records`: record ids of all launches, oldest first.
     - `request`: request of the last ok launch. If no launch is ok, that of the last launch.
     - `cell`: id of the cell; None if the launch of `request` has none.
-    - `threads_observed`: number of threads that worked in the launch of `request`.
-    - `cpus_busy`: CPUs that a rank kept busy in the timed steps; mean over the ok launches. None if
-      unknown.
+    - `threads_observed`: number of threads that worked in the launch of `request`. None on GPUs,
+      where it says nothing about the cell.
+    - `cpus_busy`: CPUs that a rank kept busy in the timed steps; mean over the ok launches. None on
+      GPUs, and if unknown.
     - `seeds`: number of different seeds.
     - `speeds`: images per second of each launch that counts, by the launch's block (see
       `statistics.Launches`).
@@ -323,11 +324,20 @@ def build_rows(
 
 
 def mean_cpus_busy(records: Iterable[Record]) -> float | None:
-    """Return how many CPUs a rank kept busy, as the mean over the ok launches; None if unknown."""
+    """Return how many CPUs a rank kept busy, as the mean over the ok launches on CPUs.
+
+    None if unknown, or if there is no such launch.
+    """
     return _mean_of_known(
-        record.observed.cpus if record.observed and record.status == "ok" else None
+        record.observed.cpus
+        if record.observed and record.status == "ok" and not _is_on_gpu(record)
+        else None
         for record in records
     )
+
+
+def _is_on_gpu(record: Record) -> bool:
+    return record.request is not None and record.request.device != "cpu"
 
 
 def describe_idle_threads(request: Request, cpus_busy: float | None) -> str:
@@ -335,7 +345,7 @@ def describe_idle_threads(request: Request, cpus_busy: float | None) -> str:
 
     Only launches of one rank on several threads of a CPU count: ranks wait for each other.
     """
-    if cpus_busy is None or request.device != "cpu" or request.ranks > 1 or request.threads < 2:
+    if cpus_busy is None or request.ranks > 1 or request.threads < 2:
         return ""
     if cpus_busy >= _MIN_BUSY_SHARE * request.threads:
         return ""
@@ -426,7 +436,9 @@ def _build_row(
         framework_version=last_record.observed.framework_version if last_record.observed else None,
         kernel=last_record.observed.kernel if last_record.observed else request.kernel,
         threads=request.threads,
-        threads_observed=last_record.observed.threads if last_record.observed else None,
+        threads_observed=last_record.observed.threads
+        if last_record.observed and not _is_on_gpu(last_record)
+        else None,
         cpus_busy=mean_cpus_busy(records),
         ranks=request.ranks,
         strategy=request.strategy,

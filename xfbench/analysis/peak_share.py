@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from xfbench.host.roofline import usual_matrix_product
+from xfbench.model.gpus import count_devices
 from xfbench.model.record import Record
 from xfbench.statistics import (
     Block,
@@ -25,10 +26,11 @@ from xfbench.statistics import (
 def share_of_usual_peak(records: Sequence[Record]) -> Interval | None:
     """Return the operations of training per second as a share of a usual matrix product.
 
-    A multiply-add counts as two operations. Each rank has its own cores, so the peak of a launch is
-    that of a rank times the number of ranks. The interval combines that of the launches with that
-    of the tries: the squares of the half-widths of the logarithms are added. Without tries, it is
-    that of the launches alone.
+    A multiply-add counts as two operations. Each rank has its own cores or GPU, so the peak of a
+    launch is that of a rank times the number of ranks. Ranks that share a GPU count once.
+
+    The interval combines that of the launches with that of the tries: the squares of the
+    half-widths of the logarithms are added. Without tries, it is that of the launches alone.
 
     A launch without a limit, or with a limit whose tries differ too much, does not count. Returns
     None if no launch counts. A share above 1 of a measured product is unknown too: other work
@@ -73,7 +75,8 @@ def _share_and_peak(record: Record) -> tuple[float, Interval] | None:
     if peak is None:
         return None
     operations = 2 * workload.train_macs_per_image * launch_throughput(record)
-    share = operations / (peak.value * request.ranks)
+    gpus = record.observed.gpus if record.observed else ()
+    share = operations / (peak.value * count_devices(gpus, request.ranks))
     return (share, peak) if share > 0 else None
 
 

@@ -14,7 +14,7 @@ from xfbench.base.wording import pluralize
 from xfbench.environments import allocators
 from xfbench.model import adapter, communication_cost
 from xfbench.model.communication_cost import Algorithm, Bucket
-from xfbench.model.machines import machine_class
+from xfbench.model.machines import machine_class_of_record
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request
 from xfbench.model.strategy import Strategy, Value
@@ -154,7 +154,7 @@ def _series_key(record: Record, request: Request) -> tuple[Any, ...]:
         request.allocator,
         request.fixed_batch_size,
         request.changed_solver_text,
-        machine_class(record.machine),
+        machine_class_of_record(record),
     )
 
 
@@ -179,7 +179,7 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
         title=f"{request.workload} · {request.framework} · {request.strategy_text} · "
         f"{request.kernel} · {pluralize(request.threads, 'thread')} · {request.scaling} scaling, "
         f"{batch_size} {batch_unit} · "
-        f"{ranks_per_node} per node · {machine_class(newest_record.machine)}",
+        f"{ranks_per_node} per node · {machine_class_of_record(newest_record)}",
         further_settings={
             "data": request.data,
             "data_set": request.data_set.digest if request.data_set else "none",

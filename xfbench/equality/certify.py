@@ -50,6 +50,8 @@ def build_subject(
         worker_archive.worker_digest(request.framework, request.revision),
         environment.digest,
         machine_facts or machine.describe_machine(),
+        # Only this machine's GPUs can be asked which of them the first rank uses.
+        machine.list_first_rank_gpu_names() if machine_facts is None else (),
     )
 
 
@@ -60,12 +62,14 @@ def find_cached_certificate(
 
     With `batch`, return the certificate for this timed batch.
     """
-    try:
-        cached = certificate.read(_certificate_cache_path(subject, batch))
-    except CertificateError:
-        return None
-    is_match = cached.subject == subject and cached.timed_batch == batch
-    return cached if is_match else None
+    for key in (subject.key, *subject.earlier_keys):
+        try:
+            cached = certificate.read(_certificate_cache_path(key, batch))
+        except CertificateError:
+            continue
+        if cached.subject.covers(subject) and cached.timed_batch == batch:
+            return cached
+    return None
 
 
 def single_rank_request(request: Request) -> Request:
@@ -157,7 +161,7 @@ def _make_and_cache(
         timed_batch=batch,
         kernel_evidence=verdict.kernel_evidence,
     )
-    new_certificate.write(_certificate_cache_path(subject, batch))
+    new_certificate.write(_certificate_cache_path(subject.key, batch))
     return new_certificate
 
 
@@ -377,7 +381,7 @@ def copy_cached_certificate(cached: Certificate, store: Store) -> None:
     The bytes are copied, because the id is their digest. If another version of xfbench wrote the
     certificate, this version might write the same content with other bytes.
     """
-    content = _certificate_cache_path(cached.subject, cached.timed_batch).read_bytes()
+    content = _certificate_cache_path(cached.subject.key, cached.timed_batch).read_bytes()
     atomic_files.write(store.certificate_path(cached.id), content)
 
 
@@ -400,6 +404,6 @@ def _copy_batch_certificate_to_session(
         session.wrong_batches[key] = cached.finding
 
 
-def _certificate_cache_path(subject: Subject, batch: TimedBatch | None) -> Path:
+def _certificate_cache_path(key: str, batch: TimedBatch | None) -> Path:
     suffix = f"-{batch.batch_size}x{batch.threads}-rule{batch.rule}" if batch else ""
-    return paths.cache() / "certificates" / f"{subject.key}{suffix}.json"
+    return paths.cache() / "certificates" / f"{key}{suffix}.json"

@@ -21,7 +21,7 @@ from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
 from xfbench.exchange.submission_audit import CommandParser
 from xfbench.execution.validity import peak_defect, steps_longer_than_wall_time_defect
-from xfbench.host.roofline import compute_record_peak_share
+from xfbench.host.roofline import compute_record_min_peak_share
 from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
 from xfbench.model.external_record import figure_error
@@ -293,7 +293,7 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
         return
     if problem := steps_longer_than_wall_time_defect(request, measurement):
         yield Defect(file_name, "time", problem)
-    if problem := peak_defect(compute_record_peak_share(record)):
+    if problem := peak_defect(compute_record_min_peak_share(record)):
         yield Defect(file_name, "peak", problem)
 
 

@@ -130,8 +130,8 @@ def run_launch(
         return Record.make(status="unavailable", reason=reason, **fields), None
     framework_environment = context.environments[request.environment_key]
     # Measure before reading the conditions, so that the measurement does not count as other work.
-    if not request.probe:
-        fields["limit"] = roofline.find_or_measure_limit(request, machine.list_accelerator_models())
+    if not request.probe and request.device == "cpu":
+        fields["limit"] = roofline.find_or_measure_limit(request)
     data_folder = context.data_set_folder(request)
     if request.data_set and data_folder is None:
         reason = f"data set {request.data} does not exist: create it with `xfbench data prepare`"

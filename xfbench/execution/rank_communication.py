@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_GPU_LINKS = ("nvlink", "pcie")
+
 
 def merge_communication(
     rank_reports: Sequence[Mapping[str, Any] | None],
@@ -19,7 +21,8 @@ def merge_communication(
 
     - `rank_reports`: one report per rank, in the order of ranks.
     - `steps`: the seconds of the timed steps.
-    - `nodes`: the number of nodes. The interfaces of a node come from the report of its first rank.
+    - `nodes`: the number of nodes. The interfaces of a node come from the report of its first rank,
+      and the links of each GPU from the first rank that uses it.
     - `asynchronous`: whether the strategy is asynchronous.
 
     `compute_seconds` of the result has one value for each step that the ranks did without
@@ -34,10 +37,11 @@ def merge_communication(
     computing = [mean(rank_seconds) for rank_seconds in series]
     slowest = computing if asynchronous else [max(rank_seconds) for rank_seconds in series]
     median_seconds = statistics.median(slowest)
+    ranks_per_node = len(reports) // nodes
     links = [
         {**link, "node": node}
-        for node, report in enumerate(reports[:: len(reports) // nodes])
-        for link in report["links"]
+        for node in range(nodes)
+        for link in _links_of_node(reports[node * ranks_per_node : (node + 1) * ranks_per_node])
     ]
     sent: Counter[str] = Counter()
     for link in links:
@@ -52,6 +56,21 @@ def merge_communication(
         "waiting_seconds": [last - mean for last, mean in zip(slowest, computing, strict=True)],
         "exposed_seconds": [step - median_seconds for step in steps],
     }
+
+
+def _links_of_node(reports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the links in the reports of a node's ranks, each once.
+
+    All ranks report the interfaces of the node, but only the links of their own GPU.
+    """
+    links = {
+        (link["kind"], link["name"]): link
+        for report in reversed(reports)
+        for link in report["links"]
+    }
+    own = [key for key in links if key[0] in _GPU_LINKS]
+    of_first_rank = [(link["kind"], link["name"]) for link in reports[0]["links"]]
+    return [links[key] for key in dict.fromkeys([*of_first_rank, *sorted(own)])]
 
 
 def min_bytes_of_all_ranks(payload_bytes: int, ranks: int, *, server: bool) -> int:

@@ -122,19 +122,26 @@ def _merge_measurements_by_mean_step_time(
 def _total_energy(replies: Sequence[dict[str, Any]]) -> float | None:
     """Return the launch's energy in joules: the sum over the ranks' GPUs, or over the nodes.
 
-    - If the ranks use GPUs, each rank reports the energy of its own GPUs.
+    - If the ranks use GPUs, each rank reports the energy of its own GPU. Ranks on the same GPU
+      read the same counter, so each GPU counts once.
     - Otherwise, ranks on the same node read the same counters, so each node counts once.
 
     Returns None if the energy of a GPU or node is missing. Workers of earlier versions report no
     GPUs.
     """
     read = {
-        (*reply["used"], rank if reply["observed"].get("gpus") else 0): reply["measurement"]
+        (*reply["used"], _counter_name(reply, rank)): reply["measurement"]
         for rank, reply in enumerate(replies)
     }
     energies = [measured.get("energy_joules") for measured in read.values()]
     known_energies = [joules for joules in energies if joules is not None]
     return sum(known_energies) if len(known_energies) == len(energies) else None
+
+
+def _counter_name(reply: dict[str, Any], rank: int) -> str:
+    """Return a name of the counter that the rank read: one for each GPU, and one for the node."""
+    gpus = reply["observed"].get("gpus")
+    return (gpus[0].get("uuid_hash") or f"GPU of rank {rank}") if gpus else "node"
 
 
 def _judge_epoch_reads_and_list_by_rank(replies: Sequence[dict[str, Any]]) -> list[Any]:

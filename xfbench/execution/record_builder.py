@@ -40,8 +40,8 @@ def build_record(
     """Build the record of a launch from its reply `answer`.
 
     - `answer`: the launch's reply, merged from the ranks' replies.
-    - `known_fields`: the record's fields that do not come from the reply: workload, machine, limit,
-      storage, conditions (None if they were not read), certificate.
+    - `known_fields`: the record's fields that do not come from the reply: workload, machine, limit
+      of a CPU, storage, conditions (None if they were not read), certificate.
     - `noise_invalidates`: whether a noisy launch gets the status "invalid". A launch with
       impossible figures gets this status in any case.
     - `data_folder`: the folder of the prepared data set; None without one.
@@ -91,14 +91,16 @@ def build_record(
         )
     launch_conditions = fields["conditions"]
     speed = statistics.throughput(request, measurement)
-    share_of_peak = roofline.compute_peak_share(
-        fields.get("limit"), fields["workload"], speed, request.ranks
+    if request.device != "cpu":
+        fields["limit"] = roofline.find_or_measure_limit(request, observed.gpus)
+    share_of_peak = roofline.compute_min_peak_share(
+        fields.get("limit"), fields["workload"], speed, request, observed.gpus
     )
     if share_of_peak is not None and share_of_peak > 1 and request.device == "cpu":
         roofline.measure_again_and_keep_best_peaks(request.threads)
-        fields["limit"] = roofline.find_or_measure_limit(request, ())
-        share_of_peak = roofline.compute_peak_share(
-            fields["limit"], fields["workload"], speed, request.ranks
+        fields["limit"] = roofline.find_or_measure_limit(request)
+        share_of_peak = roofline.compute_min_peak_share(
+            fields["limit"], fields["workload"], speed, request
         )
     reason = validity.measurement_defect(
         request, measurement, observed, loss, expected_loss, share_of_peak

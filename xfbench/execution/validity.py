@@ -31,7 +31,8 @@ def measurement_defect(
 
     - `loss`: the canary's loss (test mode, first batch, initial weights); None if it is not finite.
     - `expected`: the loss that the oracle expects; None if it is unknown.
-    - `share_of_peak`: training operations per second as a share of the peak; None if unknown.
+    - `share_of_peak`: training operations per second, at least, as a share of the peak; None if
+      unknown.
     """
     steps = [
         measurement.first_step_seconds,
@@ -111,11 +112,11 @@ def steps_longer_than_wall_time_defect(request: Request, measurement: Measuremen
 
 
 def peak_defect(share_of_peak: float | None) -> str | None:
-    """Return a message if the launch exceeds the peak of its cores, else None."""
+    """Return a message if the launch exceeds the peak of its cores or GPU, else None."""
     if share_of_peak is None or share_of_peak <= 1:
         return None
     return (
-        f"{share_of_peak:.0%} of the peak of these cores: "
+        f"{share_of_peak:.0%} of the peak of this hardware: "
         "the steps did less work than they should, or the clock is wrong"
     )
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from xfbench.base.errors import XfbenchError
+from xfbench.base.wording import pluralize
 from xfbench.host import machine
+from xfbench.worker import nvml
 
 _LOAD_PER_CORE = 0.3
 _BUSY_PERCENT = 20.0
@@ -52,6 +57,7 @@ def run_all_checks() -> list[Finding]:
         _check_swap(),
         _check_free_disk(),
         *_check_accelerators(),
+        *check_gpu_settings(),
     ]
 
 
@@ -172,6 +178,43 @@ def _check_free_disk() -> Finding:
             "use --results on another disk",
         )
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB free in this folder")
+
+
+def check_gpu_settings(library_name: str = nvml.LIBRARY) -> list[Finding]:
+    """Check how the NVIDIA devices are set up. Devices that are set up alike share a finding.
+
+    The list is empty without NVML. Settings that an old driver does not know are left out.
+    """
+    settings = (nvml.read_settings(device) for device in nvml.list_node_devices(library_name))
+    counts = Counter(tuple(each.items()) for each in settings)
+    return [_judge_gpu_settings(dict(each), count) for each, count in counts.items()]
+
+
+def _judge_gpu_settings(settings: Mapping[str, Any], count: int) -> Finding:
+    clock_hz, most_clock_hz = settings["application_clock_hz"], settings["most_clock_hz"]
+    texts = [
+        *(
+            f"{words} {'on' if settings[name] else 'off'}"
+            for name, words in (("persistence", "persistence mode"), ("mig", "MIG"), ("ecc", "ECC"))
+            if settings[name] is not None
+        ),
+        *([f"compute mode {settings['compute_mode']}"] if settings["compute_mode"] else []),
+        *(
+            [f"clock set to {clock_hz / 1e6:.0f} MHz of {most_clock_hz / 1e6:.0f}"]
+            if clock_hz and most_clock_hz and clock_hz < most_clock_hz
+            else []
+        ),
+    ]
+    detail = f"{pluralize(count, 'GPU')}: {', '.join(texts) or 'the driver reports no settings'}"
+    if settings["compute_mode"] == "prohibited":
+        mend = "as root: nvidia-smi --compute-mode=DEFAULT"
+        return Finding("gpu settings", "bad", detail, mend)
+    if settings["persistence"] is False:
+        mend = "as root: nvidia-smi --persistence-mode=1"
+        return Finding("gpu settings", "warn", detail, mend)
+    if settings["mig"]:
+        return Finding("gpu settings", "warn", detail, "use a whole GPU: instances share its power")
+    return Finding("gpu settings", "ok", detail)
 
 
 def _check_accelerators() -> list[Finding]:

@@ -17,7 +17,7 @@ from archspec.cpu import detect
 
 from xfbench.base import processes
 from xfbench.model.record import Machine
-from xfbench.worker import host
+from xfbench.worker import host, nvml
 
 _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
 
@@ -94,6 +94,16 @@ def list_accelerator_models() -> list[str]:
     except processes.CommandError:
         return []
     return [line.strip() for line in listing.splitlines() if line.strip()]
+
+
+@cache
+def list_first_rank_gpu_names() -> list[str]:
+    """Return the name of the GPU that a launch of one rank uses, according to NVML.
+
+    The list is empty if NVML is missing or finds no device.
+    """
+    device = nvml.find_rank_device(0)
+    return [device.name] if device and device.name else []
 
 
 def list_accelerator_processes() -> list[str]:

@@ -40,10 +40,13 @@ import threadpoolctl
 
 from xfbench.base import atomic_files, digests, paths, processes
 from xfbench.base.errors import XfbenchError
+from xfbench.model import facts
+from xfbench.model.gpus import Gpu, count_devices
 from xfbench.model.record import Limit, Record, WorkloadFacts
 from xfbench.model.request import Request
 from xfbench.statistics import Block, Interval, interval_of_launches, launch_throughput
 from xfbench.worker import host, system_files
+from xfbench.workloads import workloads
 
 _SECONDS = 0.4  # per measurement of the first try with each kernel
 _REPEATED_SECONDS = 0.1  # of the other tries
@@ -65,18 +68,20 @@ _BEST_NAMES = (*_MEASURED_PRECISIONS, "bandwidth")
 _TRIES_NAMES = tuple(f"{name}_tries" for name in _MEASURED_PRECISIONS)
 
 
-def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limit | None:
+def find_or_measure_limit(request: Request, gpus: Sequence[Gpu] = ()) -> Limit | None:
     """Return the peaks of the hardware that `request` uses. None if they are unknown.
 
-    `accelerators` are the models of this host's accelerators.
+    `gpus` are the GPUs that the ranks computed on.
 
-    - Accelerator: the published peaks.
+    - GPU: the published peaks of its model. None if the ranks' models differ.
     - Processor: measured peaks. A measurement takes about eight seconds, or 14 with AVX-512. It is
       done once more if its tries differ too much. The cache keeps the result for each number of
       threads for an hour.
     """
     if request.device == "cuda":
-        return _find_published_limit(accelerators[0], request.precision) if accelerators else None
+        models = {gpu.name for gpu in gpus}
+        model = models.pop() if len(models) == 1 else None
+        return _find_published_limit(model, request.precision) if model else None
     if request.precision not in _MEASURED_PRECISIONS:
         return None
     if request.threads not in _PEAKS:
@@ -100,30 +105,44 @@ def find_or_measure_limit(request: Request, accelerators: Sequence[str]) -> Limi
     )
 
 
-def compute_peak_share(
-    limit: Limit | None, workload: WorkloadFacts, images_per_second: float, ranks: int
+def compute_min_peak_share(
+    limit: Limit | None,
+    workload: WorkloadFacts,
+    images_per_second: float,
+    request: Request,
+    gpus: Sequence[Gpu] = (),
 ) -> float | None:
-    """Return training operations per second as a share of the best matrix product.
+    """Return the share of the best matrix product that a launch reached at least.
 
     A launch with a share above 1 is invalid. A multiply-add counts as two operations. Each rank has
-    its own cores, so the peak of a launch is `ranks` times the peak in `limit`. If `limit` is None,
-    the result is None.
+    its own cores or GPU, so the peak of a launch is the peak in `limit` times the number of ranks.
+    Ranks that share one of `gpus` count once.
+
+    On CPUs, the operations are those of the direct computation. Libraries for GPUs choose faster
+    algorithms for convolutions, so there the operations are the least that a step needs. The result
+    is None if the limit is unknown, or if the network of a GPU launch is.
     """
-    if limit is None:
+    macs: int | None = workload.train_macs_per_image
+    if request.device != "cpu":
+        known = workloads().get(workload.name)
+        is_same = known is not None and known.network.train_macs == macs
+        macs = facts.min_train_macs_per_image(known.network) if known and is_same else None
+    if limit is None or macs is None:
         return None
-    operations = 2 * workload.train_macs_per_image * images_per_second
-    return operations / (limit.matrix_product * ranks)
+    devices = count_devices(gpus, request.ranks)
+    return 2 * macs * images_per_second / (limit.matrix_product * devices)
 
 
-def compute_record_peak_share(record: Record) -> float | None:
-    """Return the share of the best matrix product that a launch reaches. None if unknown.
+def compute_record_min_peak_share(record: Record) -> float | None:
+    """Return the share of the best matrix product that a launch reached at least. None if unknown.
 
-    `compute_peak_share` defines the share. The launch's throughput is that of its median step.
+    `compute_min_peak_share` defines the share. The launch's throughput is that of its median step.
     """
     if record.workload is None or record.measurement is None or record.request is None:
         return None
     speed = launch_throughput(record)
-    return compute_peak_share(record.limit, record.workload, speed, record.request.ranks)
+    gpus = record.observed.gpus if record.observed else ()
+    return compute_min_peak_share(record.limit, record.workload, speed, record.request, gpus)
 
 
 def usual_matrix_product(limit: Limit) -> Interval | None:

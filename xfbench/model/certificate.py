@@ -8,7 +8,7 @@ digest of its content. Therefore an edited certificate is detected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -18,12 +18,14 @@ from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import XfbenchError
 from xfbench.base.version import __version__
 from xfbench.model import training
+from xfbench.model.machines import list_gpu_names, list_used_models
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Machine, Record
 from xfbench.model.request import Request, StrategyOptions
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
 
 CertifiedFields = tuple[Any, ...]
+_MAX_GPUS = 16  # of a machine, in certificates of earlier versions
 # Tolerance as a multiple of the measured rounding error; all checks use this factor.
 SAFETY = 10
 
@@ -62,7 +64,7 @@ class Subject(_FrozenModel):
     strategy: str
     strategy_options: StrategyOptions = ()
     microarchitecture: str
-    accelerators: tuple[str, ...]
+    accelerators: tuple[str, ...]  # on GPUs, the models that the ranks use
 
     @classmethod
     def from_request(
@@ -73,8 +75,13 @@ class Subject(_FrozenModel):
         worker_digest: str,
         environment_digest: str,
         machine: Machine,
+        gpu_names: Sequence[str] = (),
     ) -> Self:
-        """Return the subject of a request on this machine."""
+        """Return the subject of a request on this machine.
+
+        `gpu_names` are the names of the ranks' GPUs according to NVML, as far as known.
+        """
+        is_on_gpu = request.device != "cpu"
         return cls(
             framework=request.framework,
             workload=request.workload,
@@ -89,8 +96,38 @@ class Subject(_FrozenModel):
             strategy=request.strategy,
             strategy_options=request.strategy_options,
             microarchitecture=machine.microarchitecture,
-            accelerators=machine.accelerators,
+            accelerators=list_used_models(machine, gpu_names)
+            if is_on_gpu
+            else machine.accelerators,
         )
+
+    def covers(self, subject: Subject, machine_accelerators: tuple[str, ...] = ()) -> bool:
+        """Return whether a certificate for this subject covers launches of `subject`.
+
+        `machine_accelerators` are all GPUs of the machine of the launches. Certificates of earlier
+        versions name all of them, as often as the machine had them.
+        """
+        if self.model_copy(update={"accelerators": subject.accelerators}) != subject:
+            return False
+        return self._covers_accelerators(subject, machine_accelerators)
+
+    def _covers_accelerators(self, subject: Subject, machine_accelerators: tuple[str, ...]) -> bool:
+        if self.device == "cpu":
+            return self.accelerators == subject.accelerators
+        return (
+            tuple(dict.fromkeys(self.accelerators)) == subject.accelerators
+            or self.accelerators == machine_accelerators
+        )
+
+    @property
+    def earlier_keys(self) -> list[str]:
+        """The keys of this subject in earlier versions, which listed each GPU of the machine."""
+        if self.device == "cpu":
+            return []
+        return [
+            self.model_copy(update={"accelerators": self.accelerators * count}).key
+            for count in range(2, _MAX_GPUS + 1)
+        ]
 
     @property
     def key(self) -> str:
@@ -236,6 +273,9 @@ def mismatch_error(certificate: Certificate, record: Record) -> str | None:
                 f"the certificate is for {_describe_batch(certificate.timed_batch)}, not "
                 f"{_describe_batch(timed_batch)}"
             )
+    accelerators = record.machine.accelerators if record.machine else ()
+    if certificate.subject.covers(subject, accelerators):
+        return None
     for name in Subject.model_fields:
         record_value, certified_value = getattr(subject, name), getattr(certificate.subject, name)
         if record_value != certified_value:
@@ -329,7 +369,9 @@ def _find_candidates(
         and _is_of_batch(certificate, timed_batch)
         and certificate.subject.framework == subject.framework
         and certificate.subject.workload_digest == subject.workload_digest
-        and certificate.subject == subject
+        and certificate.subject.covers(
+            subject, record.machine.accelerators if record.machine else ()
+        )
     }
 
 
@@ -366,6 +408,7 @@ def subject_of_record(record: Record) -> Subject | None:
         software.worker_digest,
         software.environment_digest,
         machine,
+        list_gpu_names(record),
     )
 
 

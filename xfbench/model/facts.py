@@ -8,6 +8,7 @@ from typing import Any
 from xfbench.base import digests
 from xfbench.model.record import WorkloadFacts
 from xfbench.workloads import Workload
+from xfbench.workloads.layers import Convolution, Network
 
 
 def workload_facts(workload: Workload) -> WorkloadFacts:
@@ -25,6 +26,22 @@ def workload_facts(workload: Workload) -> WorkloadFacts:
         parameters=network.learned_count,
         forward_macs_per_image=network.forward_macs,
         train_macs_per_image=network.train_macs,
+    )
+
+
+def min_train_macs_per_image(network: Network) -> int:
+    """Return the number of multiplications that a training step needs at least, per image.
+
+    Winograd's algorithms and those with Fourier transforms need fewer multiplications than the
+    direct computation of a convolution, which `Network.train_macs` counts. But each output needs at
+    least one for each input channel, however large the kernel is (S. Winograd, "Arithmetic
+    complexity of computations", 1980).
+    """
+    return sum(
+        layer.macs(network.input_shapes(layer))
+        * (2 if layer.inputs == ("data",) else 3)
+        // (layer.kernel**2 if isinstance(layer, Convolution) else 1)
+        for layer in network.layers
     )
 
 

@@ -13,7 +13,7 @@ from xfbench.model.sealed import DocumentPart
 
 # Share of the time before the launch used the device. The driver alone keeps it less busy.
 _MAX_BUSY_SHARE = 0.05
-_MAX_SLOWED_SHARE = 0.01  # share of the launch's wall time
+_MAX_SLOWED_SHARE = 0.01  # share of the time in which slowdowns were counted
 # Each of these cuts the clock to a fraction. "hardware slowdown" also appears at any clock change.
 _FORCED_SLOWDOWNS = ("software thermal slowdown", "hardware thermal slowdown", "power brake")
 
@@ -23,16 +23,22 @@ class Gpu(DocumentPart):
 
     A field is null if NVML did not report it.
 
+    `uuid_hash` tells devices apart; it is a hash of the UUID of the GPU or of its MIG instance.
+
     `clock_hz` is the clock of the multiprocessors.
     `most_clock_hz` is the highest clock of the multiprocessors.
     `slowed_by` has the causes that held the clock down after the last step.
-    `slowed_seconds` has, for each cause, how long it held the clock down while the rank trained.
+    `slowed_seconds` has, for each cause, how long it held the clock down.
+    `slowed_of_seconds` is the duration in which `slowed_seconds` were counted: the timed steps;
+    null: the launch from before its build on, in records of earlier versions.
     `busy_before` is the share of time that the device was busy before the launch used it.
     `memory_bytes` is the memory in use by all processes.
-    `others` has the processes on the device that do not belong to the launch.
+    `others` has the processes on the device that do not belong to the launch; null: unknown, for
+    example in a container, where NVML lists the process ids of the host.
     """
 
     rank: int = 0
+    uuid_hash: str | None = None
     name: str | None
     driver: str | None
     clock_hz: float | None
@@ -44,15 +50,23 @@ class Gpu(DocumentPart):
     busy_before: float | None
     slowed_by: tuple[str, ...] = ()
     slowed_seconds: dict[str, float] = Field(default_factory=dict)
-    others: tuple[str, ...] = ()
+    slowed_of_seconds: float | None = None
+    others: tuple[str, ...] | None = ()
+
+
+def count_devices(gpus: Sequence[Gpu], ranks: int) -> int:
+    """Return on how many devices the ranks computed. Ranks without a known GPU have their own."""
+    hashes = {gpu.uuid_hash for gpu in gpus}
+    return len(hashes) if hashes and None not in hashes else ranks
 
 
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
     """Return why a device was shared, busy or slowed down, in one line; None if none was.
 
-    `wall_seconds` is the duration of the training loop.
+    `wall_seconds` is the duration of the training loop. Records of earlier versions need it.
     """
     for gpu in gpus:
+        duration_s = gpu.slowed_of_seconds or wall_seconds
         if gpu.others:
             return (
                 f"the GPU of rank {gpu.rank} was shared with {', '.join(gpu.others)}: "
@@ -64,14 +78,14 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
                 "the launch used it: wait until it is free, or request an exclusive GPU"
             )
         thermal_s = gpu.slowed_seconds.get("thermal", 0.0)
-        if thermal_s > _MAX_SLOWED_SHARE * wall_seconds or set(gpu.slowed_by) & set(
+        if thermal_s > _MAX_SLOWED_SHARE * duration_s or set(gpu.slowed_by) & set(
             _FORCED_SLOWDOWNS
         ):
             causes = [cause for cause in _FORCED_SLOWDOWNS if cause in gpu.slowed_by] or ["thermal"]
             return (
                 f"the GPU of rank {gpu.rank} was slowed down ({', '.join(causes)}; "
                 f"{thermal_s:.1f} s of "
-                f"{wall_seconds:.1f} s{_temperature_text(gpu)}): check its cooling and its "
+                f"{duration_s:.1f} s{_temperature_text(gpu)}): check its cooling and its "
                 "power supply"
             )
     return None
@@ -81,11 +95,12 @@ def noise_causes(gpus: Sequence[Gpu], wall_seconds: float) -> Iterator[str]:
     """Yield each cause that may have changed the launch's figures, as one line.
 
     A clock that an administrator has set counts as a cause. `wall_seconds` is the duration of the
-    training loop.
+    training loop. Records of earlier versions need it.
     """
     for gpu in gpus:
+        duration_s = gpu.slowed_of_seconds or wall_seconds
         for cause, slowed_s in gpu.slowed_seconds.items():
-            if slowed_s > _MAX_SLOWED_SHARE * wall_seconds and cause != "thermal":
+            if slowed_s > _MAX_SLOWED_SHARE * duration_s and cause != "thermal":
                 limit = f" of {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
                 description = f"power limit{limit}" if cause == "power" else cause
                 yield (

@@ -106,10 +106,10 @@ class Measurement(DocumentPart):
     `losses` has the training loss at the end of each window, untimed windows included; null: not
     finite.
     `peak_rss_bytes` is the sum of the peak memory of all processes.
-    `energy_joules` is the energy that the training devices used in the timed steps; null: unknown.
+    `energy_joules` is the energy that the training devices used in `energy_seconds`; null: unknown.
     `energy_seconds` is the duration to which `energy_joules` belongs: the timed steps,
     without the first quarter of a second of them if the warm-up was extended; null: the whole
-    training loop, in records of earlier versions.
+    training loop, in records of earlier versions, compiling included. Such energies are not shown.
     """
 
     startup_seconds: float | None = None

@@ -176,12 +176,12 @@ def _reader_and_pixel_error_text(row: Row) -> str:
 
 def _cpus_busy_text(row: Row) -> str:
     """Return how many CPUs training on CPUs kept busy."""
-    return _format_or_dash(row.cpus_busy if row.request.device == "cpu" else None, ".1f")
+    return _format_or_dash(row.cpus_busy, ".1f")
 
 
 def _is_other_number_of_cpus_busy(row: Row) -> bool:
     """Return whether the CPUs busy differ from the requested threads by more than a tenth."""
-    if row.cpus_busy is None or row.request.device != "cpu":
+    if row.cpus_busy is None:
         return False
     return abs(row.cpus_busy - row.threads) > _BUSY_TOLERANCE * row.threads
 

@@ -16,7 +16,7 @@ from xfbench.base.wording import pluralize
 from xfbench.host import conditions, memory
 from xfbench.model import adapter
 from xfbench.model.external_record import Citation, Figure
-from xfbench.model.machines import machine_class
+from xfbench.model.machines import machine_class_of_record
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.study_form import BatchSearch, Size
@@ -236,7 +236,7 @@ def answer_study(
             ),
             *_unused_optional_data_sets(study, size, study_records),
         ),
-        machines=tuple(dict.fromkeys(machine_class(record.machine) for record in ok_records)),
+        machines=tuple(dict.fromkeys(machine_class_of_record(record) for record in ok_records)),
         span=(days[0], days[-1]) if days else ("", ""),
         launches=len(ok_records),
         disturbed=sum(map(_is_disturbed, ok_records)),

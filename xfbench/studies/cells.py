@@ -14,7 +14,7 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import has_diverged
 from xfbench.execution import probing
 from xfbench.model import adapter
-from xfbench.model.machines import machine_class
+from xfbench.model.machines import machine_class_of_record
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request, describe_solver_setting
 from xfbench.model.strategy import format_options
@@ -62,7 +62,7 @@ class MeasuredCell:
         """Return the value of a setting or a strategy option; None if the cell does not have it."""
         request = self.request
         if name == "machine":
-            return machine_class(self.records[-1].machine)
+            return machine_class_of_record(self.records[-1])
         if name == "batch_size":
             return request.fixed_batch_size
         if name == "strategy":

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from xfbench.worker import affinity, distributed, host, memory, observe, watch
+from xfbench.worker import affinity, distributed, host, memory, nvml, observe, watch
 
 
 def main(job_path: Path, reply_path: Path) -> int:
@@ -92,7 +92,13 @@ def _pin_as_requested(job: dict[str, Any]) -> list[int] | None:
     per_node = request["ranks"] // request["nodes"]
     reserved = job.get("reserved_cores", 0)
     rank, _ = distributed.rank_and_size()
-    return affinity.pin_rank(pinning, rank, per_node, request["threads"], reserved)
+    first = rank - rank % per_node
+    near_cpus = [
+        nvml.cpus_near(gpu) if (gpu := nvml.find_rank_device(each)) else set()
+        for each in range(first, first + per_node)
+        if request["device"] == "cuda"
+    ]
+    return affinity.pin_rank(pinning, rank, per_node, request["threads"], reserved, near_cpus)
 
 
 def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str, Any]:

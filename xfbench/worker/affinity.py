@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Sequence
+from typing import Sequence, Set
 
 CPU_FOLDER = Path("/sys/devices/system/cpu")
 # What a group of CPUs is called, by the pinning that gives each rank a group.
@@ -163,15 +163,68 @@ def plan_cpus(
     return assign_cpus(list_cores(allowed_cpus, folder), ranks, threads, reserved_cores)
 
 
+def plan_cpus_near_gpus(
+    pinning: str,
+    near_cpus: Sequence[Set[int]],
+    threads: int,
+    reserved_cores: int,
+    allowed_cpus: set[int],
+    folder: Path = CPU_FOLDER,
+) -> list[list[int]] | None:
+    """Return the CPUs of each rank on a node, so that each rank is near its GPU.
+
+    Ranks whose GPUs have the same CPUs near them are spread over these CPUs like the ranks of a
+    node in `plan_cpus`, which explains the other parameters.
+
+    - `near_cpus`: for each rank of the node, the CPUs near its GPU.
+
+    Returns None if this is impossible: the near CPUs of a rank are unknown, too few, or not the
+    same as and yet not apart from those of another rank.
+    """
+    ranks_by_cpus: dict[frozenset[int], list[int]] = {}
+    for rank, cpus in enumerate(near_cpus):
+        ranks_by_cpus.setdefault(frozenset(cpus & allowed_cpus), []).append(rank)
+    all_near = [cpu for cpus in ranks_by_cpus for cpu in cpus]
+    if not all(ranks_by_cpus) or len(set(all_near)) < len(all_near):
+        return None
+    free = {cpu for core in list_cores(allowed_cpus, folder)[reserved_cores:] for cpu in core}
+    planned: dict[int, list[int]] = {}
+    for near, ranks in ranks_by_cpus.items():
+        if len(near & free) < len(ranks) * threads:
+            return None
+        try:
+            part = plan_cpus(pinning, len(ranks), threads, 0, set(near & free), folder)
+        except PinningError:
+            return None
+        if part is None:
+            return None
+        planned.update(zip(ranks, part))
+    return [planned[rank] for rank in range(len(near_cpus))]
+
+
 def pin_rank(
-    pinning: str, rank: int, ranks_per_node: int, threads: int, reserved_cores: int
+    pinning: str,
+    rank: int,
+    ranks_per_node: int,
+    threads: int,
+    reserved_cores: int,
+    near_cpus: Sequence[Set[int]] = (),
 ) -> list[int] | None:
     """Pin this process to the CPUs of `rank` and return these CPUs.
 
     Processes and threads that this process starts later inherit the pinning. If `plan_cpus` returns
     None, change nothing and return None. `plan_cpus` explains the parameters. Raises PinningError.
+
+    - `near_cpus`: for each rank of the node, the CPUs near its GPU; empty if ranks train on CPUs.
+      If `plan_cpus_near_gpus` has no plan, ranks are laid out as on CPUs.
     """
-    laid_out = plan_cpus(pinning, ranks_per_node, threads, reserved_cores, os.sched_getaffinity(0))
+    allowed_cpus = os.sched_getaffinity(0)
+    laid_out = plan_cpus(pinning, ranks_per_node, threads, reserved_cores, allowed_cpus)
+    if near_cpus:
+        laid_out = (
+            plan_cpus_near_gpus(pinning, near_cpus, threads, reserved_cores, allowed_cpus)
+            or laid_out
+        )
     if laid_out is None:
         return None
     rank_cpus = laid_out[rank % ranks_per_node]

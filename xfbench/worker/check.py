@@ -22,6 +22,8 @@ from xfbench.workloads.initial import initial_parameters
 Arrays = Dict[str, np.ndarray]
 
 _IMAGES_AT_ONCE = 16  # images that are evaluated together for the canary
+_EXACT_IMAGES = 32  # images of the canary that are always evaluated in float64
+_NEGLIGIBLE_ERROR = 1e-6  # relative to the mean loss: a tenth of the least tolerance of the canary
 _SUSPICIOUS_LOSS = 20.0  # below this mean, hardly any image's loss reaches Caffe's upper limit
 
 
@@ -236,7 +238,10 @@ def compute_canary_losses_before_training(
 
     - `loss`: in float64
     - `rounded`: in the precision of `options`
-    - `floored`: in float64, with Caffe's upper limit on the loss of each image
+    - `floored`: as `loss`, with Caffe's upper limit on the loss of each image
+
+    Rounding is measured on the first `_EXACT_IMAGES` images. If it is negligible in float32 there,
+    the other images are evaluated in float32 instead of float64.
 
     `folder` is the folder of a prepared data set; None for other data. Images do not depend on each
     other in test mode, so they are evaluated a few at a time.
@@ -244,29 +249,45 @@ def compute_canary_losses_before_training(
     batch_size, seed = request["batch_size_per_rank"], request["seed"]
     data = open_data_set(request["data"], workload, batch_size, seed, folder)
     images, labels = data.first_batch(batch_size, seed)
+    initial = initial_parameters(workload.network, seed)
 
-    def mean_test_loss(
-        precision: str, images_at_once: int, loss_cap: float = float("inf")
-    ) -> float:
-        chosen = replace(options, precision=precision)
-        trainer = build(workload.network, workload.solver, chosen, Group())
-        trainer.assign(initial_parameters(workload.network, seed))
-        total = 0.0
-        for start in range(0, batch_size, images_at_once):
-            part = slice(start, start + images_at_once)
+    def test_losses(precision: str, first: int, end: int, images_at_once: int) -> np.ndarray:
+        """Return the loss of each image: the mean of those that are evaluated together."""
+        trainer = build(
+            workload.network, workload.solver, replace(options, precision=precision), Group()
+        )
+        trainer.assign(initial)
+        losses: list[float] = []
+        for start in range(first, end, images_at_once):
+            part = slice(start, min(start + images_at_once, end))
             loss = float(trainer.test_loss(trainer.load(images[part], labels[part])))
-            total += min(loss, loss_cap) * len(labels[part])
-        return float(total / batch_size)
+            losses += [loss] * len(labels[part])
+        return np.asarray(losses)
 
-    loss = mean_test_loss("float64", _IMAGES_AT_ONCE)
-    floored = loss
-    if loss > _SUSPICIOUS_LOSS:
-        floored = mean_test_loss("float64", 1, -float(np.log(np.finfo(np.float32).tiny)))
+    count = min(batch_size, _EXACT_IMAGES)
+    losses = test_losses("float64", 0, count, _IMAGES_AT_ONCE)
+    has_large_losses = losses.mean() > _SUSPICIOUS_LOSS
+    at_once = 1 if has_large_losses else _IMAGES_AT_ONCE
+    if has_large_losses:
+        losses = test_losses("float64", 0, count, at_once)
+    loss_of_part = losses.mean()
+    rounded_of_part = test_losses(options.precision, 0, count, at_once)
+    if batch_size > count:
+        in_float32 = (
+            rounded_of_part
+            if options.precision == "float32"
+            else test_losses("float32", 0, count, at_once)
+        )
+        is_negligible = np.abs(in_float32 - losses) <= _NEGLIGIBLE_ERROR * loss_of_part
+        precision = "float32" if is_negligible.all() else "float64"
+        losses = np.append(losses, test_losses(precision, count, batch_size, at_once))
+    loss = float(losses.mean())
+    loss_cap = -float(np.log(np.finfo(np.float32).tiny)) if has_large_losses else float("inf")
     return {
         "canary": {
             "loss": loss,
-            "rounded": mean_test_loss(options.precision, _IMAGES_AT_ONCE),
-            "floored": floored,
+            "rounded": float(loss * (rounded_of_part.mean() / loss_of_part)),
+            "floored": float(np.minimum(losses, loss_cap).mean()),
         }
     }
 

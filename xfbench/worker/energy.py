@@ -1,9 +1,12 @@
-"""Energy used by the training device, read from its counters and never estimated."""
+"""Energy used by the training device, and the time for which causes held its clock down.
+
+Both are read from counters of the device and never estimated.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Dict, Optional, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Tuple
 
 from xfbench.worker import nvml
 
@@ -14,69 +17,97 @@ _MARK_SECONDS = 0.25  # between readings, so that they take little time
 _POWERCAP = Path("/sys/class/powercap")
 
 
-def read_counters(device: str, rank: int = 0) -> Reading:
+class DeviceUse(NamedTuple):
+    """What the training device did in a certain time.
+
+    - `joules`: the energy that it used. None if unknown.
+    - `slowed_seconds`: by cause, for how long the cause held its clock down.
+    - `seconds`: the duration of the time.
+    """
+
+    joules: float | None
+    slowed_seconds: Dict[str, float]
+    seconds: float
+
+
+def read_counters(device: str, gpu: nvml.Device | None = None) -> Reading:
     """Return the energy counters of the processor packages (RAPL) or of the rank's GPU (NVML).
 
-    `device` "cuda" selects the GPU. The result is empty if there is no counter or a counter cannot
-    be read. Reading RAPL often needs root.
+    If `device` is "cuda", the result is the counter of `gpu`. The result is empty if there is no
+    counter or a counter cannot be read. Reading RAPL often needs root.
     """
     if device != "cuda":
         return _read_rapl()
-    used = nvml.energy_joules(rank)
+    used = nvml.energy_joules(gpu) if gpu else None
     return {} if used is None else {"nvml": (used, None)}
 
 
 class EnergyMeter:
-    """The energy used while the meter runs, and the duration of that time.
+    """The use of the device while the meter runs.
 
     The meter runs from its start or `restart` on, except between `pause` and `resume`. Whether a
-    window belongs to the warm-up is known only later. Therefore `mark` notes the energy so far, and
-    `read` leaves out what was used before a mark.
+    window belongs to the warm-up is known only later. Therefore `mark` notes the use so far, and
+    `read` leaves out the use before a mark. Call no method within a window.
     """
 
-    def __init__(self, device: str, rank: int, clock: Callable[[], float]) -> None:
-        """Start. `clock` returns the time in seconds."""
-        self._device, self._rank, self._clock = device, rank, clock
+    def __init__(self, device: str, gpu: nvml.Device | None, clock: Callable[[], float]) -> None:
+        """Start. `clock` returns the time in seconds.
+
+        `device` is "cpu" or "cuda". `gpu` is the rank's GPU.
+        """
+        self._device, self._gpu, self._clock = device, gpu, clock
         self.restart()
 
     def restart(self, windows: int = 0) -> None:
         """Start again from 0, after this number of windows."""
-        self._joules: float | None = 0.0
-        self._seconds = 0.0
-        self._marks: list[tuple[int, float | None, float]] = [(windows, 0.0, 0.0)]
         self.resume()
+        self._use = DeviceUse(0.0, dict.fromkeys(self._slowed_before, 0.0), 0.0)
+        self._marks = [(windows, self._use)]
 
     def pause(self) -> None:
         """Stop counting."""
-        used = joules_used(self._before, read_counters(self._device, self._rank))
-        self._seconds += self._clock() - self._since
-        self._joules = None if used is None or self._joules is None else self._joules + used
+        joules = joules_used(self._before, read_counters(self._device, self._gpu))
+        seconds, use = self._clock() - self._since, self._use
+        slowed = _increases(self._slowed_before, self._read_slowdowns())
+        self._use = DeviceUse(
+            None if joules is None or use.joules is None else use.joules + joules,
+            {
+                cause: earlier + slowed[cause]
+                for cause, earlier in use.slowed_seconds.items()
+                if cause in slowed
+            },
+            use.seconds + seconds,
+        )
 
     def resume(self) -> None:
         """Go on counting."""
-        self._before, self._since = read_counters(self._device, self._rank), self._clock()
+        self._before = read_counters(self._device, self._gpu)
+        self._since = self._clock()
+        self._slowed_before = self._read_slowdowns()
 
     def mark(self, windows: int) -> None:
-        """Note the energy after this number of windows, unless the last mark is too recent."""
-        counted = self._seconds + self._clock() - self._since
-        if self._before and counted - self._marks[-1][2] >= _MARK_SECONDS:
+        """Note the use after this number of windows, unless the last mark is too recent."""
+        counted = self._use.seconds + self._clock() - self._since
+        is_counting = self._before or self._slowed_before
+        if is_counting and counted - self._marks[-1][1].seconds >= _MARK_SECONDS:
             self.pause()
             self.resume()
-            self._marks.append((windows, self._joules, self._seconds))
+            self._marks.append((windows, self._use))
 
-    def read(self, first_window: int = 0) -> tuple[float | None, float | None]:
-        """Return (joules, seconds) of the windows from the first mark after the warm-up on.
+    def read(self, first_window: int = 0) -> DeviceUse | None:
+        """Return the use in the windows from the first mark after the warm-up on.
 
-        The warm-up are the windows before number `first_window`. The joules are None if they cannot
-        be measured, and both are None if there is no such mark.
+        The warm-up are the windows before number `first_window`. None if there is no such mark.
         """
         self.pause()
         self.resume()
-        for windows, joules, seconds in self._marks:
+        for windows, before in self._marks:
             if windows >= first_window:
-                used = None if self._joules is None or joules is None else self._joules - joules
-                return used, self._seconds - seconds
-        return None, None
+                return _use_since(before, self._use)
+        return None
+
+    def _read_slowdowns(self) -> Dict[str, float]:
+        return nvml.slowed_seconds(self._gpu) if self._gpu else {}
 
 
 def joules_used(before: Reading, after: Reading) -> float | None:
@@ -94,6 +125,24 @@ def joules_used(before: Reading, after: Reading) -> float | None:
             return None
         used += end - start + (span or 0.0 if end < start else 0.0)
     return used
+
+
+def _use_since(before: DeviceUse, now: DeviceUse) -> DeviceUse:
+    is_known = now.joules is not None and before.joules is not None
+    return DeviceUse(
+        (now.joules or 0.0) - (before.joules or 0.0) if is_known else None,
+        _increases(before.slowed_seconds, now.slowed_seconds),
+        now.seconds - before.seconds,
+    )
+
+
+def _increases(before: Dict[str, float], after: Dict[str, float]) -> Dict[str, float]:
+    """Return by how much each value increased. A value that decreased or is missing is left out."""
+    return {
+        name: after[name] - value
+        for name, value in before.items()
+        if name in after and after[name] >= value
+    }
 
 
 def _read_rapl(folder: Path = _POWERCAP) -> Reading:

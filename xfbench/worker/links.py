@@ -38,23 +38,26 @@ class _Field(ctypes.Structure):
 
 
 class LinkMeter:
-    """A meter of the bytes over the node's links since `restart`. Pauses are not counted."""
+    """A meter of the bytes over the node's links since `restart`. Pauses are not counted.
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    Of NVIDIA devices, only the links of `gpu` count, the rank's own. `device` is "cpu" or "cuda".
+    """
+
+    def __init__(self, device: str, gpu: nvml.Device | None = None) -> None:
+        self.device, self.gpu = device, gpu
         self.restart()
 
     def restart(self) -> None:
         """Restart counting from 0."""
-        self.before, self.uncounted = read_counters_and_missing_reasons(self.device)
+        self.before, self.uncounted = self._read()
 
     def pause(self) -> None:
         """Stop counting until `resume`."""
-        self.paused = read_counters_and_missing_reasons(self.device)[0]
+        self.paused = self._read()[0]
 
     def resume(self) -> None:
         """Continue counting after `pause`."""
-        for name, (sent, received) in read_counters_and_missing_reasons(self.device)[0].items():
+        for name, (sent, received) in self._read()[0].items():
             start, paused = self.before.get(name, (0, 0)), self.paused.get(name, (0, 0))
             self.before[name] = start[0] + sent - paused[0], start[1] + received - paused[1]
 
@@ -68,7 +71,7 @@ class LinkMeter:
         such a counter is left out, and `uncounted` gives the reason.
         """
         link_rows: List[Dict[str, Any]] = []
-        for (kind, name), after in read_counters_and_missing_reasons(self.device)[0].items():
+        for (kind, name), after in self._read()[0].items():
             if not any(after):
                 continue
             begun = self.before.get((kind, name), (0, 0))
@@ -87,19 +90,24 @@ class LinkMeter:
             )
         return {"links": link_rows, "uncounted": dict(self.uncounted)}
 
+    def _read(self) -> Tuple[Reading, Dict[str, str]]:
+        return read_counters_and_missing_reasons(self.device, self.gpu)
 
-def read_counters_and_missing_reasons(device: str) -> Tuple[Reading, Dict[str, str]]:
-    """Return (counters, reasons) of this node's links.
+
+def read_counters_and_missing_reasons(
+    device: str, gpu: nvml.Device | None = None
+) -> Tuple[Reading, Dict[str, str]]:
+    """Return (counters, reasons) of this node's links, and of the links of the rank's `gpu`.
 
     - Counters: (bytes sent, bytes received) by (kind, name) of the link.
     - Reasons: why no counter was read, by kind of link.
 
-    NVIDIA devices are read only if `device` is "cuda".
+    `device` is "cpu" or "cuda".
     """
     counters = _read_network_counters()
     added, without = _infiniband_counters_and_reasons()
     counters.update(added)
-    added, more = _nvidia_counters_and_reasons(device)
+    added, more = _nvidia_counters_and_reasons(device, gpu)
     counters.update(added)
     return counters, {**without, **more}
 
@@ -138,40 +146,38 @@ def _infiniband_counters_and_reasons(folder: Path = _INFINIBAND) -> Tuple[Readin
 
 
 def _nvidia_counters_and_reasons(
-    device: str, library: str = nvml.LIBRARY
+    device: str, gpu: nvml.Device | None
 ) -> Tuple[Reading, Dict[str, str]]:
-    """Read the NVLink and PCIe counters of the node's NVIDIA devices.
+    """Read the NVLink and PCIe counters of the rank's NVIDIA device.
 
-    The result is as in `read_counters_and_missing_reasons`. If `device` is not "cuda", no device is
-    read, and the reasons say so. Bytes that leave a device count as sent.
+    The result is as in `read_counters_and_missing_reasons`. If `device` is not "cuda", the reasons
+    say so. Bytes that leave a device count as sent. A link's name is the number of the device on
+    its node, as NVML counts.
     """
     if device != "cuda":
         return {}, dict.fromkeys(_FIELDS, "no rank used an NVIDIA device")
-    library_handle = nvml.load_library(library)
-    devices = nvml.all_node_device_handles(library_handle) if library_handle else []
-    if not devices:
-        return {}, dict.fromkeys(_FIELDS, f"{library} is missing or finds no device")
+    if gpu is None:
+        return {}, dict.fromkeys(_FIELDS, "NVML is missing or does not know the rank's device")
+    number = gpu.query_mode("nvmlDeviceGetIndex")
+    name = "?" if number is None else str(number)
     counters: Reading = {}
     without: Dict[str, str] = {}
-    for number, handle in enumerate(devices):
-        for kind, (out, into, unit) in _FIELDS.items():
-            counted = _read_sent_and_received_in_nvml_units(
-                library_handle, handle, kind, (out, into)
-            )
-            if counted is None:
-                without[kind] = f"device {number} has no such counter"
-            else:
-                counters[kind, str(number)] = counted[0] * unit, counted[1] * unit
+    for kind, (out, into, unit) in _FIELDS.items():
+        counted = _read_sent_and_received_in_nvml_units(gpu, kind, (out, into))
+        if counted is None:
+            without[kind] = "the device has no such counter"
+        else:
+            counters[kind, name] = counted[0] * unit, counted[1] * unit
     return counters, without
 
 
 def _read_sent_and_received_in_nvml_units(
-    nvml_library: Any, handle: Any, kind: str, field_ids: Tuple[int, int]
+    gpu: nvml.Device, kind: str, field_ids: Tuple[int, int]
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
     values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in field_ids))
     try:
-        failed = nvml_library.nvmlDeviceGetFieldValues(handle, 2, ctypes.byref(values))
+        failed = gpu.library.nvmlDeviceGetFieldValues(gpu.handle, 2, ctypes.byref(values))
     except AttributeError:  # an older library
         return None
     if failed or any(value.result for value in values):

@@ -76,12 +76,17 @@ def train_and_measure(
     data = open_data_set(request["data"], workload, request["global_batch_size"], seed, data_folder)
     of_rank = data if data_folder else open_data_set(request["data"], workload, batch_size, seed)
     first = of_rank.first_batch(batch_size, seed)
-    gpu = nvml.read_device_before_launch(group.rank) if options.device == "cuda" else None
+    gpu = nvml.find_rank_device(group.rank) if options.device == "cuda" else None
+    gpu_before = gpu and nvml.read_device_before_launch(gpu)
 
     start = perf_counter()
     trainer = build(workload.network, workload.solver, options, group)
     trainer.assign(initial_parameters(workload.network, seed))
     build_seconds = perf_counter() - start
+    if options.device == "cuda" and hasattr(trainer, "device_uuid"):
+        gpu, gpu_before = nvml.use_device_of_framework(
+            gpu, gpu_before, group.rank, trainer.device_uuid()
+        )
     batch = trainer.load(*first)
     canary = trainer.test_loss(batch)
 
@@ -95,8 +100,8 @@ def train_and_measure(
         trainer,
         source,
         batch,
-        links.LinkMeter(options.device),
-        energy.EnergyMeter(options.device, group.rank, perf_counter),
+        links.LinkMeter(options.device, gpu),
+        energy.EnergyMeter(options.device, gpu, perf_counter),
         core_latency_probe,
     )
     saved = _CheckpointSchedule(
@@ -117,10 +122,10 @@ def train_and_measure(
         warm, learning = _train_steps_and_count_warmup(series, request, group, saved), []
     wall_seconds = perf_counter() - began
     # Read now, because the following measurements use threads and CPU time.
+    device_use = series.energy.read(warm)
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
-    joules, energy_seconds = series.energy.read(warm)
-    gpu = gpu and nvml.state_and_changes_since(gpu, group.rank)
+    gpu_report = gpu and gpu_before and _describe_gpu(gpu, gpu_before, device_use)
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
     communication = _measure_steps_without_sync(series, traffic, group, len(timed))
@@ -137,8 +142,8 @@ def train_and_measure(
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes_with_descendants(),
             "losses": [finite_or_none(loss) for loss in losses],
-            "energy_joules": joules,
-            "energy_seconds": energy_seconds,
+            "energy_joules": device_use and device_use.joules,
+            "energy_seconds": device_use and device_use.seconds,
             "phases": phases,
         },
         "checkpoints": saved.report(),
@@ -156,7 +161,7 @@ def train_and_measure(
             "libraries": observe.mapped_math_library_names(),
             "allocator": observe.allocator_short_path(),
             "handover_seconds": series.core_latencies,
-            "gpus": [gpu] if gpu else [],
+            "gpus": [gpu_report] if gpu_report else [],
         },
     }
     if request.get("profile"):  # last, because the loaded profiler slows everything down
@@ -164,6 +169,17 @@ def train_and_measure(
         reply["observed"]["profiler"] = profiler
         reply["measurement"]["phases"] = {**phases, **of_step}
     return reply
+
+
+def _describe_gpu(
+    gpu: nvml.Device, before: dict[str, Any], use: energy.DeviceUse | None
+) -> dict[str, Any]:
+    """Return the fields of a record's `Gpu`. Call this while the trainer still uses the device."""
+    return {
+        **nvml.describe_device_after_launch(before, gpu),
+        "slowed_seconds": use.slowed_seconds if use else {},
+        "slowed_of_seconds": use and use.seconds,
+    }
 
 
 class _WindowSeries:

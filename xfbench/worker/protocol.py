@@ -222,6 +222,13 @@ class Trainer(Protocol):
         Other fields that only the framework can observe, such as `precision`, may follow.
         """
 
+    def device_uuid(self) -> str | None:
+        """Return the UUID of the NVIDIA device that this trainer uses. None if it is unknown.
+
+        The prefix "GPU-" or "MIG-" may be missing. An adapter whose framework never says the UUID
+        leaves out this method.
+        """
+
     def profile(
         self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:

@@ -1,9 +1,14 @@
 /* Answers as NVML does, with the values of a file that NVML_VALUES names: a line "name value" each,
    read anew for every answer. A name that ends in @N holds from the Nth reading of that name on.
-   What has no line is not supported. Structures are those of NVIDIA's API reference. */
+   What has no line is not supported. Structures are those of NVIDIA's API reference.
+   Device N has the handle N + 1. "uuids" has the UUIDs of all devices, with commas. Device 0 may
+   have MIG instances, whose handles begin at 101: their UUIDs are "mig_uuids". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { FIRST_INSTANCE = 101 };
 
 enum { UNSUPPORTED = 3, NOT_FOUND = 6 };
 static struct { char name[64]; int readings; } seen[64];
@@ -21,7 +26,8 @@ static int value(const char *name, char *text) {
   FILE *file = fopen(getenv("NVML_VALUES"), "r");
   if (!file) return 0;
   while (fgets(line, sizeof line, file)) {
-    if (sscanf(line, "%127s %127[^\n]", key, said) != 2) continue;
+    said[0] = 0;
+    if (sscanf(line, "%127s %127[^\n]", key, said) < 1) continue;
     char *from = strchr(key, '@');
     if (from) *from = 0;
     if (strcmp(key, name) || (from && atoi(from + 1) > now)) continue;
@@ -63,14 +69,74 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned number_of, void **device) {
   return number_of < count ? 0 : 2;
 }
 
-int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
+/* Copy the item of this number out of the list of that name, as many UUIDs are. */
+static int item(const char *name, unsigned number_of, char *answer, unsigned size) {
   char text[128];
-  if (!value("uuid", text) || strcmp(text, uuid)) return NOT_FOUND;
-  *device = (void *)99;
+  if (!value(name, text)) return UNSUPPORTED;
+  char *one = strtok(text, ",");
+  while (one && number_of--) one = strtok(0, ",");
+  if (!one) return NOT_FOUND;
+  snprintf(answer, size, "%s", one);
   return 0;
 }
 
-int nvmlDeviceGetName(void *device, char *name, unsigned size) { return words("name", name, size); }
+static unsigned long number_of(void *device) { return (unsigned long)device; }
+
+int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size) {
+  return number_of(device) < FIRST_INSTANCE
+             ? item("uuids", number_of(device) - 1, uuid, size)
+             : item("mig_uuids", number_of(device) - FIRST_INSTANCE, uuid, size);
+}
+
+int nvmlDeviceGetMigMode(void *device, unsigned *current, unsigned *pending) {
+  if (number_of(device) != 1) return UNSUPPORTED;
+  return whole("mig", current) || whole("mig", pending);
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(void *device, unsigned *count) { *count = 7; return 0; }
+
+int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned index, void **instance) {
+  char uuid[128];
+  *instance = (void *)(unsigned long)(FIRST_INSTANCE + index);
+  return item("mig_uuids", index, uuid, sizeof uuid);
+}
+
+int nvmlDeviceGetGpuInstanceId(void *instance, unsigned *id) {
+  *id = number_of(instance) - FIRST_INSTANCE + 1;
+  return 0;
+}
+
+int nvmlDeviceGetComputeInstanceId(void *instance, unsigned *id) { *id = 0; return 0; }
+
+int nvmlDeviceGetIndex(void *device, unsigned *index) { *index = number_of(device) - 1; return 0; }
+
+int nvmlDeviceGetName(void *device, char *name, unsigned size) {
+  int failed = words("name", name, size);
+  if (number_of(device) >= FIRST_INSTANCE) strncat(name, " MIG 1g.5gb", size - strlen(name) - 1);
+  return failed;
+}
+
+int nvmlDeviceGetCpuAffinity(void *device, unsigned size, unsigned long *cpus) {
+  char name[32];
+  unsigned long long bits;
+  snprintf(name, sizeof name, "cpus_%lu", number_of(device) - 1);
+  memset(cpus, 0, size * sizeof *cpus);
+  int failed = number(name, &bits);
+  cpus[0] = bits;
+  return failed;
+}
+
+int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) { return whole("persistence", mode); }
+int nvmlDeviceGetComputeMode(void *device, unsigned *mode) { return whole("compute_mode", mode); }
+
+int nvmlDeviceGetEccMode(void *device, unsigned *current, unsigned *pending) {
+  return whole("ecc", current) || whole("ecc", pending);
+}
+
+int nvmlDeviceGetApplicationsClock(void *device, unsigned kind, unsigned *mhz) {
+  return kind == 1 ? whole("application_clock", mhz) : UNSUPPORTED;
+}
+
 int nvmlSystemGetDriverVersion(char *name, unsigned size) { return words("driver", name, size); }
 
 int nvmlDeviceGetClockInfo(void *device, unsigned kind, unsigned *mhz) {
@@ -126,9 +192,9 @@ int ASKED(void *device, unsigned *count, struct process *all) {
   char text[128];
   unsigned room = *count;
   *count = 0;
-  if (!value("processes", text)) return 0;
+  if (!value("processes", text)) return UNSUPPORTED;
   for (char *one = strtok(text, ","); one && *count < room; one = strtok(0, ",")) {
-    all[*count].pid = strcmp(one, "self") ? (unsigned)atoi(one) : 0;
+    all[*count].pid = strcmp(one, "self") ? (unsigned)atoi(one) : (unsigned)getpid();
     all[*count].memory = 1;
     ++*count;
   }
