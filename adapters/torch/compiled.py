@@ -4,11 +4,15 @@ By default, TorchInductor caches compiled code in the user's subfolder of the sy
 folder. If another user owns the subfolder or could write to it, this module creates a temporary
 folder for the process. The compiler is imported only when it is used, because the import takes
 seconds.
+
+TorchInductor compiles with as many threads or processes as the rank has CPUs. The processes compile
+GPU kernels, and would stay for the rest of the training.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -28,6 +32,17 @@ def compile_training(graph: nn.Module) -> Any:
     # With DDP, TorchDynamo splits the graph at the buckets, so `fullgraph` must be off.
     is_single = not isinstance(graph, nn.parallel.DistributedDataParallel)
     return torch.compile(graph, fullgraph=is_single, dynamic=False)
+
+
+def end_compile_processes() -> None:
+    """End the processes that compile GPU kernels. A later compilation starts new ones.
+
+    Each of them has imported PyTorch. The call waits until they have ended, so that their memory
+    and CPU time count for this process.
+    """
+    compiler = sys.modules.get("torch._inductor.async_compile")
+    if compiler is not None:
+        compiler.shutdown_compile_workers()
 
 
 def is_compiled(gradient_function: str) -> bool:

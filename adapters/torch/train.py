@@ -127,7 +127,10 @@ class TorchTrainer:
         self.iteration += 1
 
     def wait_for_loss(self) -> float:
-        return float(self.last_loss)
+        loss = float(self.last_loss)
+        if self.options.kernel == "inductor":
+            compiled.end_compile_processes()
+        return loss
 
     def test_loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
         return float(self._test_loss_and_scores(batch)[0])

@@ -237,6 +237,25 @@ def compile_into(case, folder):
         }
 
 
+def compile_beside(case, folder):
+    """Compile while processes that compile GPU kernels wait; return which are left after a step."""
+    workload, trainer = build(case)
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    with mock.patch.object(config, "compile_threads", 2):
+        AsyncCompile.process_pool().submit(os.getpid).result()
+    trainer.step(trainer.load(*synthetic_batch(workload, 5, 0)))
+    before = len(observe.descendant_pids())
+    trainer.wait_for_loss()
+    return {}, {
+        "threads": config.compile_threads,
+        "cpus": len(os.sched_getaffinity(0)),
+        "before": before,
+        "after": len(observe.descendant_pids()),
+    }
+
+
 def build(case):
     """Return the case's workload and a trainer of it at the initial weights of seed 0."""
     workload = workload_from_json(case["workload"])
