@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from xfbench.adapters.torch import checkpoint, compiled, exchange, profile, update
+from xfbench.adapters.torch.copies import BatchCopier
 from xfbench.adapters.torch.graph import Graph
 from xfbench.worker import observe, rounding
 from xfbench.worker.mpi import AllReduce
@@ -67,6 +68,7 @@ class TorchTrainer:
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
         self.channels_last = options.kernel in _LAST
         self.form = torch.channels_last if self.channels_last else torch.contiguous_format
+        self.copier = BatchCopier(self.device, self.dtype, self.form)
         graph = Graph(network, options.dropout == "random")
         self.graph = graph.to(self.device, self.dtype, memory_format=self.form)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
@@ -108,14 +110,11 @@ class TorchTrainer:
         self.last_loss = torch.zeros(())
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        return (
-            torch.from_numpy(images)
-            .to(self.device, self.dtype)
-            .contiguous(memory_format=self.form),
-            torch.from_numpy(labels).to(self.device),
-        )
+        return self.copier.copy(torch.from_numpy(images), torch.from_numpy(labels))
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        if batch is not self.batch:
+            self.copier.limit_steps_ahead()
         self.batch = batch
         self._set_rate_and_rescale_momentum(self.solver.learning_rate(self.iteration))
         self.last_loss = self._forward_backward_and_average_gradients(batch)

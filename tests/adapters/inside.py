@@ -256,6 +256,66 @@ def compile_beside(case, folder):
     }
 
 
+def copy_to_fake_gpu(case, folder):
+    """Copy a batch, and queue four steps, on a GPU that only writes down what it is asked."""
+    import torch
+
+    from xfbench.adapters.torch.copies import BatchCopier
+
+    calls, current = [], ["training"]
+
+    class Stream:
+        def __init__(self, name="copying"):
+            self.name = name
+
+        def wait_stream(self, other):
+            calls.append(f"{self.name} waits for {other.name}")
+
+        def record_event(self):
+            calls.append("event")
+            number = calls.count("event")
+            return mock.Mock(synchronize=lambda: calls.append(f"host waits for event {number}"))
+
+    @contextlib.contextmanager
+    def stream(chosen):
+        current.append(chosen.name)
+        yield
+        current.pop()
+
+    def pin_memory(tensor):
+        calls.append("pin")
+        return tensor.clone(memory_format=torch.preserve_format)
+
+    def to(tensor, device, *options, non_blocking=False):
+        way = "at once" if non_blocking else "blocking"
+        calls.append(f"{current[-1]}: to {device} {way}")
+        return plain_to(tensor, *options) if options else tensor
+
+    def record_stream(tensor, used):
+        calls.append(f"used by {used.name}")
+
+    plain_to = torch.Tensor.to
+    fake_cuda = mock.patch.multiple(
+        torch.cuda, Stream=Stream, stream=stream, current_stream=lambda: Stream(current[-1])
+    )
+    fake_tensor = mock.patch.multiple(
+        torch.Tensor, pin_memory=pin_memory, to=to, record_stream=record_stream
+    )
+    images, labels = synthetic_batch(workload_from_json(case["workload"]), 2, 0)
+    with fake_cuda, fake_tensor:
+        copier = BatchCopier(torch.device("cuda"), torch.float32, torch.channels_last)
+        copied = copier.copy(torch.from_numpy(images), torch.from_numpy(labels))
+        copy_calls = calls[:]
+        for _ in range(4):
+            copier.limit_steps_ahead()
+    return {}, {
+        "copy": copy_calls,
+        "steps": calls[len(copy_calls) :],
+        "equal": bool((copied[0].numpy() == images).all() and (copied[1].numpy() == labels).all()),
+        "channels last": copied[0].is_contiguous(memory_format=torch.channels_last),
+    }
+
+
 def build(case):
     """Return the case's workload and a trainer of it at the initial weights of seed 0."""
     workload = workload_from_json(case["workload"])

@@ -24,6 +24,7 @@ REFUSED_CASES = [
     for framework, kernels in KERNELS.items()
     for kernel in kernels
 ]
+COPY = Case("copy_to_fake_gpu", "torch", "cropped")
 CUDNN_CASES = [Case("switch_cudnn", "torch", kernel=kernel) for kernel in KERNELS["torch"]]
 
 
@@ -79,6 +80,24 @@ def test_pytorch_has_its_kernels_on_cuda():
 def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
     """Other frameworks do so by default."""
     assert answers(case).facts["switches"] == [case.kernel != "native", True, False]
+
+
+@pytest.mark.deep
+@parametrize([COPY], "framework")
+def test_pytorch_copies_batches_while_the_gpu_computes(case, answers):
+    """From pinned memory, and on a stream for which the training waits, but the host does not."""
+    facts = answers(case).facts
+    assert facts["equal"] and facts["channels last"]
+    copied = ["pin", "copying: to cuda at once"]
+    used = ["used by training"] * 2
+    assert facts["copy"] == [*copied, *copied, "training waits for copying", *used]
+
+
+@pytest.mark.deep
+@parametrize([COPY], "framework")
+def test_pytorch_keeps_few_batches_on_the_gpu(case, answers):
+    waits = [f"host waits for event {number}" for number in (1, 2)]
+    assert answers(case).facts["steps"] == ["event", "event", "event", waits[0], "event", waits[1]]
 
 
 def test_settings_without_gpu_support_are_unsupported():
