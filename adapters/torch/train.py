@@ -165,6 +165,18 @@ class TorchTrainer:
             plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
             tensor.copy_(self._to_packed_layout(name, plain))
 
+    def restart_peak_device_memory(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak_device_memory(self) -> dict[str, int | None]:
+        if self.device.type != "cuda":
+            return {}
+        return {
+            "peak_device_bytes": torch.cuda.max_memory_allocated(),
+            "peak_device_reserved_bytes": torch.cuda.max_memory_reserved(),
+        }
+
     def disable_sync(self) -> None:
         self.training, self.joined = self._compile_if_inductor(self.graph), None
 

@@ -82,6 +82,12 @@ def test_memory_is_the_peak_and_energy_is_per_image(trained):
     assert costs_of_launches([launch], 0.95).joules_per_image == pytest.approx(100 * 0.1 / 4)
 
 
+def test_gpu_memory_is_the_peak_if_every_launch_knows_it(trained):
+    launches = [trained(0.9, peak_device_bytes=size) for size in (5, 9)]
+    assert costs_of_launches(launches, 0.95).peak_device_bytes == 9
+    assert costs_of_launches([*launches, trained(0.9)], 0.95).peak_device_bytes is None
+
+
 def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
     step_costs = costs_of_launches([record()], 0.95)
     assert (step_costs.solution_seconds, step_costs.startup_seconds) == (None, None)

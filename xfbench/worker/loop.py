@@ -110,6 +110,7 @@ def train_and_measure(
         run_untimed=series.run_untimed,
         meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
     )
+    getattr(trainer, "restart_peak_device_memory", lambda: None)()
     began = perf_counter()
     if request["epochs"]:
         warm, learning = _train_and_evaluate_epochs(series, request, data, group, saved, readings)
@@ -120,6 +121,7 @@ def train_and_measure(
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
     joules, energy_seconds = series.energy.read(warm)
+    device_memory = getattr(trainer, "peak_device_memory", dict)()
     gpu = gpu and nvml.state_and_changes_since(gpu, group.rank)
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
@@ -136,6 +138,7 @@ def train_and_measure(
             "wall_seconds": wall_seconds,
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes_with_descendants(),
+            **device_memory,
             "losses": [finite_or_none(loss) for loss in losses],
             "energy_joules": joules,
             "energy_seconds": energy_seconds,
