@@ -14,8 +14,8 @@ PREFIX = "out of memory"
 # Messages of the allocators in frameworks, libraries and device drivers.
 _MESSAGE = re.compile(
     r"out[ _]of[ _]memory|bad_alloc|(can't|cannot|could not|unable to|failed to) allocate"
-    r"|(?-i:\bOOM\b)|cudaErrorMemoryAllocation|resource_?exhausted|_ALLOC_FAILED|host allocation of size \d+ failed"
-    r"|memory allocation (still )?failed|MemoryError",
+    r"|(?-i:\bOOM\b)|cudaErrorMemoryAllocation|resource_?exhausted|_ALLOC_FAILED"
+    r"|host allocation of size \d+ failed|memory allocation (still )?failed|MemoryError",
     re.I,
 )
 # Messages that mean out of memory only if a limit is set. oneDNN's message gives no cause, and a
