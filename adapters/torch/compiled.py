@@ -24,14 +24,20 @@ _GRADIENT = "CompiledFunctionBackward"
 _cache_folders: list[Any] = []  # temporary folders, deleted when the process ends
 
 
-def compile_training(graph: nn.Module) -> Any:
-    """Return `graph` wrapped so that PyTorch compiles its two passes at the first call."""
+def compile_training(graph: nn.Module, with_cuda_graphs: bool = False) -> Any:
+    """Return `graph` wrapped so that PyTorch compiles its two passes at the first call.
+
+    If `with_cuda_graphs` is true, the second call records the kernels of each pass as a CUDA graph.
+    Later calls launch the two graphs. PyTorch copies the batch to memory of the graph, and gives
+    the graph new random numbers for dropout in each call. A result is valid until the next call.
+    """
     _replace_unsafe_cache_folder()
     # Earlier compilations would count towards the recompilation limit of `graph`.
     torch._dynamo.reset()
     # With DDP, TorchDynamo splits the graph at the buckets, so `fullgraph` must be off.
     is_single = not isinstance(graph, nn.parallel.DistributedDataParallel)
-    return torch.compile(graph, fullgraph=is_single, dynamic=False)
+    mode = "reduce-overhead" if with_cuda_graphs else None
+    return torch.compile(graph, fullgraph=is_single, dynamic=False, mode=mode)
 
 
 def end_compile_processes() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils import data
 
-from xfbench.adapters.torch.copies import BatchCopier
+from xfbench.adapters.torch.device import BatchCopier
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats.lmdb import parse_datum
 from xfbench.worker.protocol import Options, TrainingFiles

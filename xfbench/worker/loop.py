@@ -121,7 +121,7 @@ def train_and_measure(
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
     joules, energy_seconds = series.energy.read(warm)
-    device_memory = getattr(trainer, "peak_device_memory", dict)()
+    device_memory: dict[str, int | None] = getattr(trainer, "peak_device_memory", dict)()
     gpu = gpu and nvml.state_and_changes_since(gpu, group.rank)
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
