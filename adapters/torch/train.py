@@ -128,10 +128,7 @@ class TorchTrainer:
         self.iteration += 1
 
     def wait_for_loss(self) -> float:
-        loss = float(self.last_loss)
-        if self.options.kernel in _COMPILED:
-            compiled.end_compile_processes()
-        return loss
+        return float(self.last_loss)
 
     def test_loss(self, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
         return float(self._test_loss_and_scores(batch)[0])
@@ -171,6 +168,10 @@ class TorchTrainer:
         for name, tensor in self.tensors.items():
             plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
             tensor.copy_(self._to_packed_layout(name, plain))
+
+    def end_compile_processes(self) -> None:
+        if self.options.kernel in _COMPILED:
+            compiled.end_compile_processes()
 
     def restart_peak_device_memory(self) -> None:
         if self.device.type == "cuda":

@@ -257,7 +257,7 @@ def compile_into(case, folder):
 
 
 def compile_beside(case, folder):
-    """Compile while processes that compile GPU kernels wait; return which are left after a step."""
+    """Compile while processes that compile GPU kernels wait; return how many there are."""
     workload, trainer = build(case)
     from torch._inductor import config
     from torch._inductor.async_compile import AsyncCompile
@@ -265,8 +265,9 @@ def compile_beside(case, folder):
     with mock.patch.object(config, "compile_threads", 2):
         AsyncCompile.process_pool().submit(os.getpid).result()
     trainer.step(trainer.load(*synthetic_batch(workload, 5, 0)))
-    before = len(observe.descendant_pids())
     trainer.wait_for_loss()
+    before = len(observe.descendant_pids())
+    trainer.end_compile_processes()
     return {}, {
         "threads": config.compile_threads,
         "cpus": len(os.sched_getaffinity(0)),

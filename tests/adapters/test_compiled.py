@@ -14,7 +14,7 @@ BESIDE = Case("compile_beside", "torch", "cropped", kernel="inductor")
 
 @pytest.mark.deep
 @parametrize([BESIDE], "workload")
-def test_compiler_uses_every_cpu_and_leaves_no_process(case, answers):
+def test_compiler_uses_every_cpu_and_its_processes_can_be_ended(case, answers):
     """Without a GPU the compiler starts no process, so the case starts those of a GPU."""
     facts = answers(case).facts
     assert facts["threads"] == facts["cpus"]

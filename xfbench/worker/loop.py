@@ -197,6 +197,7 @@ class _WindowSeries:
 
     def restart_observation(self) -> None:
         """Restart the observation of threads, CPU time, traffic, energy and core latency."""
+        self.end_compile_processes()
         self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
@@ -205,6 +206,10 @@ class _WindowSeries:
         self.steps = sum(self.counts)
         self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
         self.descendants_seconds = observe.descendants_cpu_seconds()
+
+    def end_compile_processes(self) -> None:
+        """End the processes that compile the network, if there are any."""
+        getattr(self.trainer, "end_compile_processes", lambda: None)()
 
     def measure_latency(self) -> None:
         """Measure core-to-core latency and append it to `core_latencies`.
@@ -293,6 +298,8 @@ class _WindowSeries:
         self.input_seconds.append(waited)
         self.counts.append(steps)
         self.energy.mark(len(self.seconds))
+        if len(self.seconds) == 1:  # the first step has compiled the network
+            self.run_untimed(self.end_compile_processes)
         if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
             self.run_untimed(self.measure_latency)
 

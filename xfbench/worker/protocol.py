@@ -242,6 +242,13 @@ class Trainer(Protocol):
         This cannot be undone. An adapter without strategies may leave out this method.
         """
 
+    def end_compile_processes(self) -> None:
+        """End the processes that compile the network. Otherwise they stay while steps are timed.
+
+        A later compilation may start them again. An adapter without such processes may leave out
+        this method.
+        """
+
     def restart_peak_device_memory(self) -> None:
         """Forget the earlier peak of the GPU's memory, if the framework can do so.
 
