@@ -449,9 +449,9 @@ def _set_process_options(options: Options) -> None:
 def _allow_tf32(allowed: bool) -> None:
     """Compute float32 products and convolutions in TF32 if `allowed`, else in float32.
 
-    By default cuDNN computes float32 in TF32. PyTorch 2.9 has new names for both switches. Until it
-    drops the old names, they are used, because TorchInductor of PyTorch 2.9 reads the old names,
-    which is an error after the new ones were set.
+    By default cuDNN computes float32 in TF32. PyTorch 2.9 has new names for both switches. The old
+    names are used until PyTorch drops them. TorchInductor of PyTorch 2.9 and 2.10 reads the old
+    names, which is an error after the new ones were set (PyTorch issue 166387).
     """
     cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
     if hasattr(matmul, "allow_tf32") and hasattr(cudnn, "allow_tf32"):
