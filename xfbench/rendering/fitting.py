@@ -13,7 +13,7 @@ _ALWAYS_SHOWN = ("rank", "framework", "images/s", "launches")
 _DETAILS = (
     *("efficiency", "of best", "ranks", "threads", "kernel", "differs", "best of"),
     *("format", "reader", "medium", "page cache", "allocator", "memory limit", "checkpoints"),
-    *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak", "GPU memory"),
+    *("test acc.", "notes", "CPUs busy", "sustained", "version", "of peak"),
 )
 # Settings. If they are equal in all rows, they belong to the whole table. Results never do.
 SETTINGS = (

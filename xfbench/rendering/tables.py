@@ -365,6 +365,7 @@ _OPTIONAL_COLUMNS = (
     "input CPU",
     "all epochs",
     "to accuracy",
+    "GPU memory",
     "J/image",
     "an epoch",
     "counted an epoch",
