@@ -6,6 +6,7 @@ The device must be chosen before JAX creates any array in the process.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -41,6 +42,17 @@ def measure_product_precision() -> str:
     A matrix product and a convolution are measured. The lower of their precisions is returned.
     """
     return rounding.lowest_measured_precision(_product, _product_by_convolution)
+
+
+def peak_memory_bytes(array: Any) -> int | None:
+    """Return the most memory that JAX's data took on the GPU of `array` since JAX was loaded.
+
+    JAX cannot forget an earlier peak. Returns None without a GPU, or if JAX does not know the peak.
+    """
+    [used] = array.devices()
+    statistics = used.memory_stats() if used.platform == "gpu" else None
+    peak = (statistics or {}).get("peak_bytes_in_use")
+    return None if peak is None else int(peak)
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -229,6 +229,9 @@ class JaxTrainer:
             for name, layout in self.layouts.items()
         }
 
+    def peak_device_memory(self) -> Dict[str, int | None]:
+        return {"peak_device_bytes": device.peak_memory_bytes(self.last_loss)}
+
     def disable_sync(self) -> None:
         self.joined = None
 

@@ -139,6 +139,16 @@ class TensorFlowTrainer:
         for name, variable in self.variables.items():
             variable.assign(self.layouts[name].to_framework_layout(parameters[name]))
 
+    def restart_peak_device_memory(self) -> None:
+        if self.options.device == "cuda":
+            tf.config.experimental.reset_memory_stats("GPU:0")
+
+    def peak_device_memory(self) -> dict[str, int | None]:
+        if self.options.device != "cuda":
+            return {}
+        # The rank sees only its own GPU.
+        return {"peak_device_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"]}
+
     def disable_sync(self) -> None:
         self.exchanged = (
             [self.server.describe_rank_share_of_updates()]

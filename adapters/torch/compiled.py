@@ -4,11 +4,15 @@ By default, TorchInductor caches compiled code in the user's subfolder of the sy
 folder. If another user owns the subfolder or could write to it, this module creates a temporary
 folder for the process. The compiler is imported only when it is used, because the import takes
 seconds.
+
+TorchInductor compiles with as many threads or processes as the rank has CPUs. The processes compile
+GPU kernels, and would stay for the rest of the training.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,14 +24,31 @@ _GRADIENT = "CompiledFunctionBackward"
 _cache_folders: list[Any] = []  # temporary folders, deleted when the process ends
 
 
-def compile_training(graph: nn.Module) -> Any:
-    """Return `graph` wrapped so that PyTorch compiles its two passes at the first call."""
+def compile_training(graph: nn.Module, with_cuda_graphs: bool = False) -> Any:
+    """Return `graph` wrapped so that PyTorch compiles its two passes at the first call.
+
+    If `with_cuda_graphs` is true, the second call records the kernels of each pass as a CUDA graph.
+    Later calls launch the two graphs. PyTorch copies the batch to memory of the graph, and gives
+    the graph new random numbers for dropout in each call. A result is valid until the next call.
+    """
     _replace_unsafe_cache_folder()
     # Earlier compilations would count towards the recompilation limit of `graph`.
     torch._dynamo.reset()
     # With DDP, TorchDynamo splits the graph at the buckets, so `fullgraph` must be off.
     is_single = not isinstance(graph, nn.parallel.DistributedDataParallel)
-    return torch.compile(graph, fullgraph=is_single, dynamic=False)
+    mode = "reduce-overhead" if with_cuda_graphs else None
+    return torch.compile(graph, fullgraph=is_single, dynamic=False, mode=mode)
+
+
+def end_compile_processes() -> None:
+    """End the processes that compile GPU kernels. A later compilation starts new ones.
+
+    Each of them has imported PyTorch. The call waits until they have ended, so that their memory
+    and CPU time count for this process.
+    """
+    compiler = sys.modules.get("torch._inductor.async_compile")
+    if compiler is not None:
+        compiler.shutdown_compile_workers()
 
 
 def is_compiled(gradient_function: str) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils import data
 
+from xfbench.adapters.torch.device import BatchCopier
 from xfbench.worker import pictures, prepared
 from xfbench.worker.formats.lmdb import parse_datum
 from xfbench.worker.protocol import Options, TrainingFiles
@@ -33,8 +34,9 @@ class TorchReader:
     """See `xfbench.worker.protocol.Reader`."""
 
     def __init__(self, files: TrainingFiles, options: Options) -> None:
-        self.files, self.device = files, options.device
-        self.dtype = torch.float64 if options.precision == "float64" else torch.float32
+        self.files, self.on_gpu = files, options.device == "cuda"
+        dtype = torch.float64 if options.precision == "float64" else torch.float32
+        self.copier = BatchCopier(torch.device(options.device), dtype, torch.preserve_format)
 
     def epoch(self, seed: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         loader = data.DataLoader(
@@ -44,9 +46,10 @@ class TorchReader:
             drop_last=True,
             num_workers=self.files.threads,
             generator=torch.Generator().manual_seed(seed),
+            pin_memory=self.on_gpu,
         )
         for images, labels in loader:
-            yield images.to(self.device, self.dtype), labels.to(self.device)
+            yield self.copier.copy(images, labels)
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         loader = data.DataLoader(_Images(self.files, training=False), _CHECKED_TOGETHER)

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from xfbench.adapters.torch import checkpoint, compiled, exchange, profile, update
+from xfbench.adapters.torch.device import BatchCopier
 from xfbench.adapters.torch.graph import Graph
 from xfbench.worker import observe, rounding
 from xfbench.worker.mpi import AllReduce
@@ -25,9 +26,10 @@ from xfbench.workloads.solver import Solver
 
 LARS = True
 
+_COMPILED = ("inductor", "cuda_graphs")
+_LAST = ("channels_last", *_COMPILED)
 _ONEDNN = ("onednn", "channels_last", "inductor")
-_LAST = ("channels_last", "inductor")
-_CUDNN = ("cudnn", "channels_last", "inductor")
+_CUDNN = ("cudnn", *_LAST)
 _CAME_LAST = "values between layers are channels last in memory"
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {
@@ -49,6 +51,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     - "cudnn": cuDNN on CUDA, channels first.
     - "channels_last": oneDNN or cuDNN, channels last.
     - "inductor": oneDNN or cuDNN, channels last. TorchInductor compiles the training.
+    - "cuda_graphs": like "inductor" on CUDA, and the kernels are launched as CUDA graphs.
     - "native": PyTorch's own kernels, channels first.
 
     Raises Unavailable if `options.device` is "cuda" and PyTorch finds no NVIDIA device.
@@ -67,6 +70,7 @@ class TorchTrainer:
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
         self.channels_last = options.kernel in _LAST
         self.form = torch.channels_last if self.channels_last else torch.contiguous_format
+        self.copier = BatchCopier(self.device, self.dtype, self.form)
         graph = Graph(network, options.dropout == "random")
         self.graph = graph.to(self.device, self.dtype, memory_format=self.form)
         parts = {layer.name: part for layer, part in zip(network.layers, self.graph.parts)}
@@ -108,14 +112,11 @@ class TorchTrainer:
         self.last_loss = torch.zeros(())
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        return (
-            torch.from_numpy(images)
-            .to(self.device, self.dtype)
-            .contiguous(memory_format=self.form),
-            torch.from_numpy(labels).to(self.device),
-        )
+        return self.copier.copy(torch.from_numpy(images), torch.from_numpy(labels))
 
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        if batch is not self.batch:
+            self.copier.limit_steps_ahead()
         self.batch = batch
         self._set_rate_and_rescale_momentum(self.solver.learning_rate(self.iteration))
         self.last_loss = self._forward_backward_and_average_gradients(batch)
@@ -143,6 +144,11 @@ class TorchTrainer:
         return {name: _host(value) for name, value in outputs.items()}
 
     def gradients(self, batch: tuple[torch.Tensor, torch.Tensor]) -> dict[str, np.ndarray]:
+        if self.device.type == "cuda":
+            self.batch = batch  # so that `runtime_info` shows the kernels of this batch
+        if self.options.kernel == "cuda_graphs":  # the third call is the first that is replayed
+            for _ in range(2):
+                self._forward_backward_and_average_gradients(batch)
         self._forward_backward_and_average_gradients(batch)
         gradients = {
             name: self._to_plain_layout(name, self.tensors[name].grad) for name in self.learned
@@ -169,6 +175,22 @@ class TorchTrainer:
             plain = torch.from_numpy(np.ascontiguousarray(parameters[name]))
             tensor.copy_(self._to_packed_layout(name, plain))
 
+    def end_compile_processes(self) -> None:
+        if self.options.kernel in _COMPILED:
+            compiled.end_compile_processes()
+
+    def restart_peak_device_memory(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak_device_memory(self) -> dict[str, int | None]:
+        if self.device.type != "cuda":
+            return {}
+        return {
+            "peak_device_bytes": torch.cuda.max_memory_allocated(),
+            "peak_device_reserved_bytes": torch.cuda.max_memory_reserved(),
+        }
+
     def disable_sync(self) -> None:
         self.training, self.joined = self._compile_if_inductor(self.graph), None
 
@@ -185,8 +207,8 @@ class TorchTrainer:
     def profile(
         self, batch: Any, run_steps: Callable[[], float], clock: Callable[[], float]
     ) -> Profile:
-        if self.options.kernel == "inductor":
-            raise Unsupported("no profile with kernel inductor: TorchInductor fuses layers")
+        if (kernel := self.options.kernel) in _COMPILED:
+            raise Unsupported(f"no profile with kernel {kernel}: TorchInductor fuses layers")
         return profile.profile(self.graph, self.options.device, run_steps)
 
     def runtime_info(self) -> dict[str, Any]:
@@ -203,7 +225,9 @@ class TorchTrainer:
         }
 
     def _compile_if_inductor(self, graph: nn.Module) -> Any:
-        return compiled.compile_training(graph) if self.options.kernel == "inductor" else graph
+        if self.options.kernel not in _COMPILED:
+            return graph
+        return compiled.compile_training(graph, self.options.kernel == "cuda_graphs")
 
     def _apply_extension(self) -> None:
         """Do nothing. A subclass may replace the graph and the optimiser here."""
@@ -260,17 +284,56 @@ class TorchTrainer:
         kernel, evidence = self._library_kernel_and_evidence()
         if not compiled.is_compiled(self.gradient_function):
             return kernel, evidence
-        return "inductor", [*compiled.describe_compilation(self.gradient_function), *evidence]
+        lines = compiled.describe_compilation(self.gradient_function)
+        return "cuda_graphs" if kernel == "cuda_graphs" else "inductor", [*lines, *evidence]
+
+    def _gpu_kernel_and_evidence(self) -> tuple[str, list[str]]:
+        """Return (name of the kernel, lines of evidence for it), from one more step without update.
+
+        Only a network with convolutions can show whether cuDNN ran.
+        """
+        cudnn = torch.backends.cudnn
+        uses_cudnn = cudnn.enabled and cudnn.is_available()
+        evidence = [
+            f"torch.backends.cudnn.enabled is {uses_cudnn}",
+            f"torch.backends.cudnn.benchmark is {cudnn.benchmark}",
+            f"the version of cuDNN is {cudnn.version()}",
+        ]
+        calls = None
+        if self.batch is not None:
+            calls = profile.record_gpu_calls(
+                lambda: self._forward_backward_and_average_gradients(self.batch)
+            )
+        if calls is None or not self.convolutions:
+            evidence = ["requested, not shown", *evidence, *(calls.describe() if calls else [])]
+        else:
+            uses_cudnn = bool(calls.cudnn_operations)
+            evidence = [*calls.describe(), *evidence]
+        if self.options.kernel == "cuda_graphs" and (calls is None or calls.graph_launches):
+            return "cuda_graphs", evidence
+        evidence.append(self._describe_weight_format())
+        if uses_cudnn and self.batch is not None and self._is_channels_last():
+            return "channels_last", [*evidence, _CAME_LAST]
+        return "cudnn" if uses_cudnn else "native", evidence
+
+    def _describe_weight_format(self) -> str:
+        """Return a line that counts the weights of convolutions that are channels last in memory.
+
+        Only weights with several channels and several pixels can show this.
+        """
+        weights = [
+            weight for weight in self.tensors.values() if weight.dim() == 4 and weight.shape[1] > 1
+        ]
+        formats = [
+            weight.is_contiguous(memory_format=torch.channels_last)
+            for weight in weights
+            if weight[0, 0].numel() > 1
+        ]
+        return f"{sum(formats)} of {len(formats)} weights of convolutions are channels last"
 
     def _library_kernel_and_evidence(self) -> tuple[str, list[str]]:
         if self.device.type == "cuda":
-            enabled = torch.backends.cudnn.enabled and torch.backends.cudnn.is_available()
-            flags = [f"torch.backends.cudnn.enabled is {enabled}"]
-            flags += [f"torch.backends.cudnn.benchmark is {torch.backends.cudnn.benchmark}"]
-            shown = ["requested, not shown", *flags, f"version {torch.backends.cudnn.version()}"]
-            if enabled and self.batch is not None and self._is_channels_last():
-                return "channels_last", [*shown, _CAME_LAST]
-            return "cudnn" if enabled else "native", shown
+            return self._gpu_kernel_and_evidence()
         enabled = torch.backends.mkldnn.enabled and torch.backends.mkldnn.is_available()
         requested_kernel = (
             "channels_last" if self.options.kernel == "inductor" else self.options.kernel
@@ -386,9 +449,21 @@ def _set_process_options(options: Options) -> None:
     torch.backends.cudnn.enabled = options.kernel in _CUDNN
     # Let cuDNN try its algorithms for each shape, as other frameworks do by default.
     torch.backends.cudnn.benchmark = True
-    # By default cuDNN computes float32 in TF32.
-    torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = options.precision == "tf32"
+    _allow_tf32(options.precision == "tf32")
+
+
+def _allow_tf32(allowed: bool) -> None:
+    """Compute float32 products and convolutions in TF32 if `allowed`, else in float32.
+
+    By default cuDNN computes float32 in TF32. PyTorch 2.9 has new names for both switches. The old
+    names are used until PyTorch drops them. TorchInductor of PyTorch 2.9 and 2.10 reads the old
+    names, which is an error after the new ones were set (PyTorch issue 166387).
+    """
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    if hasattr(matmul, "allow_tf32") and hasattr(cudnn, "allow_tf32"):
+        cudnn.allow_tf32 = matmul.allow_tf32 = allowed
+    else:
+        cudnn.conv.fp32_precision = matmul.fp32_precision = "tf32" if allowed else "ieee"
 
 
 def _host(tensor: Any) -> np.ndarray:

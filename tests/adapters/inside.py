@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -216,6 +217,24 @@ def switch_cudnn(case, folder):
     return {}, {"switches": [cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32]}
 
 
+def switch_tf32(case, folder):
+    """Build; return PyTorch's TF32 switches, also those of a version without their old names."""
+    import torch
+
+    build(case)
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    today = [cudnn.conv.fp32_precision == "tf32", matmul.fp32_precision == "tf32"]
+    later = SimpleNamespace(
+        mkldnn=torch.backends.mkldnn,
+        cudnn=SimpleNamespace(conv=SimpleNamespace()),
+        cuda=SimpleNamespace(matmul=SimpleNamespace()),
+    )
+    with mock.patch.object(torch, "backends", later):
+        build(case)
+    words = [later.cudnn.conv.fp32_precision, later.cuda.matmul.fp32_precision]
+    return {}, {"in TF32": today, "without old names": words}
+
+
 def compile_into(case, folder):
     """Compile into a folder with the case's mode, or a link to it; return what was used."""
     target = folder / "compiled"
@@ -235,6 +254,180 @@ def compile_into(case, folder):
             "left": len([*target.iterdir()]),
             "kernel": trainer.runtime_info()["kernel"],
         }
+
+
+def compile_beside(case, folder):
+    """Compile while processes that compile GPU kernels wait; return how many there are."""
+    workload, trainer = build(case)
+    from torch._inductor import config
+    from torch._inductor.async_compile import AsyncCompile
+
+    with mock.patch.object(config, "compile_threads", 2):
+        AsyncCompile.process_pool().submit(os.getpid).result()
+    trainer.step(trainer.load(*synthetic_batch(workload, 5, 0)))
+    trainer.wait_for_loss()
+    before = len(observe.descendant_pids())
+    trainer.end_compile_processes()
+    return {}, {
+        "threads": config.compile_threads,
+        "cpus": len(os.sched_getaffinity(0)),
+        "before": before,
+        "after": len(observe.descendant_pids()),
+    }
+
+
+def copy_to_fake_gpu(case, folder):
+    """Copy a batch, and queue four steps, on a GPU that only writes down what it is asked."""
+    import torch
+
+    from xfbench.adapters.torch.device import BatchCopier
+
+    calls, current = [], ["training"]
+
+    class Stream:
+        def __init__(self, name="copying"):
+            self.name = name
+
+        def wait_stream(self, other):
+            calls.append(f"{self.name} waits for {other.name}")
+
+        def record_event(self):
+            calls.append("event")
+            number = calls.count("event")
+            return mock.Mock(synchronize=lambda: calls.append(f"host waits for event {number}"))
+
+    @contextlib.contextmanager
+    def stream(chosen):
+        current.append(chosen.name)
+        yield
+        current.pop()
+
+    def pin_memory(tensor):
+        calls.append("pin")
+        return tensor.clone(memory_format=torch.preserve_format)
+
+    def to(tensor, device, *options, non_blocking=False):
+        way = "at once" if non_blocking else "blocking"
+        calls.append(f"{current[-1]}: to {device} {way}")
+        return plain_to(tensor, *options) if options else tensor
+
+    def record_stream(tensor, used):
+        calls.append(f"used by {used.name}")
+
+    plain_to = torch.Tensor.to
+    fake_cuda = mock.patch.multiple(
+        torch.cuda, Stream=Stream, stream=stream, current_stream=lambda: Stream(current[-1])
+    )
+    fake_tensor = mock.patch.multiple(
+        torch.Tensor, pin_memory=pin_memory, to=to, record_stream=record_stream
+    )
+    images, labels = synthetic_batch(workload_from_json(case["workload"]), 2, 0)
+    with fake_cuda, fake_tensor:
+        copier = BatchCopier(torch.device("cuda"), torch.float32, torch.channels_last)
+        copied = copier.copy(torch.from_numpy(images), torch.from_numpy(labels))
+        copy_calls = calls[:]
+        for _ in range(4):
+            copier.limit_steps_ahead()
+    return {}, {
+        "copy": copy_calls,
+        "steps": calls[len(copy_calls) :],
+        "equal": bool((copied[0].numpy() == images).all() and (copied[1].numpy() == labels).all()),
+        "channels last": copied[0].is_contiguous(memory_format=torch.channels_last),
+    }
+
+
+# Events of a step: name, number, start and end on the CPU in microseconds, number of the operation
+# that they belong to (0: none), and seconds on the GPU (None: an event of the CPU).
+STEP_EVENTS = [
+    ("xfbench.layer conv1", 1, 0, 100, 0, None),
+    ("aten::conv2d", 2, 10, 90, 0, None),
+    ("aten::cudnn_convolution", 3, 20, 80, 0, None),
+    ("Lazy Function Loading", 3, 30, 40, 0, None),  # has the number of the operation around it
+    ("cudaLaunchKernel", 71, 50, 60, 3, None),
+    ("autograd::engine::evaluate_function: ConvolutionBackward0", 4, 200, 300, 0, None),
+    ("cudaLaunchKernel", 72, 210, 220, 4, None),
+    ("Optimizer.step#SGD.step", 5, 400, 500, 0, None),
+    ("cudaLaunchKernel", 73, 410, 420, 5, None),
+    ("void cudnn::forward<float>(int)", 71, 1000, 1007, 3, "cuda"),
+    ("xfbench.layer conv1", 1, 1000, 1007, 0, "cuda"),  # the range, on the GPU
+    ("void wgrad<float>(int)", 72, 1010, 1021, 4, "cuda"),
+    ("void sgd<float>(int)", 73, 1030, 1043, 5, "cuda"),
+    ("Memcpy HtoD", 99, 1050, 1067, 0, "cuda"),
+]
+
+
+@contextlib.contextmanager
+def fake_profiler(**options):
+    """Yield a recording of STEP_EVENTS, put together as PyTorch puts it together."""
+    import torch
+    from torch.autograd import DeviceType, profiler_util
+
+    events, by_number = [], {}
+    for name, number, start, end, operation, device in STEP_EVENTS:
+        sequence = 9 if number in (3, 4) and name != "Lazy Function Loading" else -1
+        kind = DeviceType.CUDA if device else DeviceType.CPU
+        event = profiler_util.FunctionEvent(
+            number, name, 0, start, end, device_type=kind, sequence_nr=sequence, use_device="cuda"
+        )
+        events.append(event)
+        if not device and not operation:
+            by_number.setdefault(number, []).append(event)
+        if device and operation:
+            for owner in by_number[operation]:
+                owner.append_kernel(name, 0, end - start)
+    recorded = profiler_util.EventList(events, use_device="cuda")
+    recorded._build_tree()
+    with mock.patch.object(torch.cuda, "synchronize"):
+        yield mock.Mock(events=lambda: recorded)
+
+
+def profile_fake_gpu(case, folder):
+    """Profile a step of a GPU from STEP_EVENTS; return the times by layer and what ran."""
+    import torch
+
+    from xfbench.adapters.torch import profile
+
+    with mock.patch.object(profile, "profiler", fake_profiler):
+        times = profile.profile(mock.Mock(), "cuda", lambda: 0.0)
+        calls = profile.record_gpu_calls(lambda: None)
+    with fake_profiler() as recording:
+        range_event = next(e for e in recording.events() if e.name == "xfbench.layer conv1")
+        counted_by_torch = range_event.device_time_total
+    return {}, {
+        "forward": times.forward,
+        "backward": times.backward,
+        "update": times.update,
+        "unattributed": times.unattributed,
+        "counted by PyTorch": counted_by_torch / 1e6,
+        "version": torch.__version__,
+        "lines": calls.describe(),
+    }
+
+
+def observe_fake_gpu(case, folder):
+    """Train a step on the CPU; return the kernel and evidence for each thing a GPU may have run."""
+    import torch
+
+    from xfbench.adapters.torch import profile
+
+    workload, trainer = build({**case, "device": "cpu"})
+    trainer.step(trainer.load(*synthetic_batch(workload, 6, 0)))
+    trainer.wait_for_loss()
+    kernels = {"a kernel": 3}
+    outcomes = {
+        "cuDNN": profile.GpuCalls(kernels, {"a kernel": 0.5}, {"aten::cudnn_convolution": 2}, 0),
+        "other kernels": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 0),
+        "graphs": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 2),
+        "nothing": None,
+    }
+    trainer.device = mock.Mock(type="cuda")
+    built = mock.patch.object(torch.backends.cudnn, "is_available", lambda: True)
+    facts = {}
+    for name, calls in outcomes.items():
+        seen = mock.patch.object(profile, "record_gpu_calls", lambda work, calls=calls: calls)
+        with built, seen:
+            facts[name] = trainer._detect_kernel_and_evidence()
+    return {}, facts
 
 
 def build(case):

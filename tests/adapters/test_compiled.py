@@ -9,6 +9,17 @@ COMPILE_CASES = [
     for data in ("folder 700", "folder 777", "link 700")
 ]
 CONVNET = Case("train", "torch", "convnet", kernel="inductor")
+BESIDE = Case("compile_beside", "torch", "cropped", kernel="inductor")
+
+
+@pytest.mark.deep
+@parametrize([BESIDE], "workload")
+def test_compiler_uses_every_cpu_and_its_processes_can_be_ended(case, answers):
+    """Without a GPU the compiler starts no process, so the case starts those of a GPU."""
+    facts = answers(case).facts
+    assert facts["threads"] == facts["cpus"]
+    assert facts["before"] > 0
+    assert facts["after"] == 0
 
 
 @pytest.mark.deep

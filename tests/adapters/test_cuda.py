@@ -24,6 +24,29 @@ REFUSED_CASES = [
     for framework, kernels in KERNELS.items()
     for kernel in kernels
 ]
+PROFILE = Case("profile_fake_gpu", "torch")
+SHOWN = "PyTorch called aten::cudnn_convolution ×2"
+NOT_SHOWN = "requested, not shown"
+# By requested kernel and what the GPU ran: the observed kernel and the first line of evidence.
+OBSERVED = {
+    "cudnn": {
+        "cuDNN": ("cudnn", SHOWN),
+        "other kernels": ("native", "the GPU ran a kernel ×3 in 500 ms"),
+        "nothing": ("cudnn", NOT_SHOWN),
+    },
+    "channels_last": {"cuDNN": ("channels_last", SHOWN), "nothing": ("channels_last", NOT_SHOWN)},
+    "inductor": {"cuDNN": ("inductor", ""), "nothing": ("inductor", "")},
+    "cuda_graphs": {
+        "graphs": ("cuda_graphs", ""),
+        "other kernels": ("inductor", ""),
+        "nothing": ("cuda_graphs", ""),
+    },
+}
+OBSERVE_CASES = [Case("observe_fake_gpu", "torch", "cropped", kernel=name) for name in OBSERVED]
+COPY = Case("copy_to_fake_gpu", "torch", "cropped")
+TF32_CASES = [
+    Case("switch_tf32", "torch", precision=precision) for precision in ("float32", "tf32")
+]
 CUDNN_CASES = [Case("switch_cudnn", "torch", kernel=kernel) for kernel in KERNELS["torch"]]
 
 
@@ -71,7 +94,7 @@ def test_gpu_kernels_differ_from_cpu_kernels(framework):
 
 
 def test_pytorch_has_its_kernels_on_cuda():
-    assert KERNELS["torch"] == ["cudnn", "channels_last", "inductor", "native"]
+    assert KERNELS["torch"] == ["cudnn", "channels_last", "inductor", "cuda_graphs", "native"]
 
 
 @pytest.mark.deep
@@ -79,6 +102,77 @@ def test_pytorch_has_its_kernels_on_cuda():
 def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
     """Other frameworks do so by default."""
     assert answers(case).facts["switches"] == [case.kernel != "native", True, False]
+
+
+@pytest.mark.deep
+@parametrize(TF32_CASES, "precision")
+def test_pytorch_switches_tf32_on_only_if_requested(case, answers):
+    """By the names of today's versions, and of a version that has dropped the old names."""
+    facts, requested = answers(case).facts, case.precision == "tf32"
+    assert facts["in TF32"] == [requested, requested]
+    assert facts["without old names"] == ["tf32" if requested else "ieee"] * 2
+
+
+@pytest.mark.deep
+@parametrize([COPY], "framework")
+def test_pytorch_copies_batches_while_the_gpu_computes(case, answers):
+    """From pinned memory, and on a stream for which the training waits, but the host does not."""
+    facts = answers(case).facts
+    assert facts["equal"] and facts["channels last"]
+    copied = ["pin", "copying: to cuda at once"]
+    used = ["used by training"] * 2
+    assert facts["copy"] == [*copied, *copied, "training waits for copying", *used]
+
+
+@pytest.mark.deep
+@parametrize([COPY], "framework")
+def test_pytorch_keeps_few_batches_on_the_gpu(case, answers):
+    waits = [f"host waits for event {number}" for number in (1, 2)]
+    assert answers(case).facts["steps"] == ["event", "event", "event", waits[0], "event", waits[1]]
+
+
+@pytest.mark.deep
+@parametrize([PROFILE], "framework")
+def test_each_kernel_of_a_gpu_is_counted_once(case, answers):
+    """PyTorch counts the forward kernel twice: the profiler's overhead claims it, too."""
+    facts = answers(case).facts
+    assert facts["forward"] == {"conv1": pytest.approx(7e-6)}
+    assert facts["backward"] == {"conv1": pytest.approx(11e-6)}
+    assert facts["update"] == pytest.approx(13e-6)
+    assert facts["unattributed"] == pytest.approx(17e-6)
+    assert facts["counted by PyTorch"] == pytest.approx(14e-6)
+
+
+@pytest.mark.deep
+@parametrize([PROFILE], "framework")
+def test_kernels_of_a_gpu_are_named_by_their_time(case, answers):
+    assert answers(case).facts["lines"] == [
+        "PyTorch called aten::cudnn_convolution ×1",
+        "the GPU ran sgd<float> ×1 in 0.013 ms",
+        "the GPU ran wgrad<float> ×1 in 0.011 ms",
+        "the GPU ran cudnn::forward<float> ×1 in 0.007 ms",
+    ]
+
+
+@pytest.mark.deep
+@parametrize(OBSERVE_CASES, "kernel")
+def test_pytorch_shows_the_kernel_that_ran_on_a_gpu(case, answers):
+    facts = answers(case).facts
+    for ran, (kernel, first_line) in OBSERVED[case.kernel].items():
+        observed, evidence = facts[ran]
+        assert observed == kernel, ran
+        compiled = case.kernel in ("inductor", "cuda_graphs")
+        assert "CompiledFunctionBackward" in evidence[0] if compiled else evidence[0] == first_line
+        assert (NOT_SHOWN in evidence) == (ran == "nothing")
+
+
+def test_cuda_graphs_are_unsupported_on_a_cpu():
+    [on_gpu] = build_requests("torch", kernel=["cuda_graphs"])
+    assert capabilities.refusal_reason(on_gpu) is None
+    on_cpu = on_gpu.model_copy(update={"device": "cpu"})
+    assert (
+        capabilities.refusal_reason(on_cpu) == "kernel cuda_graphs of PyTorch does not support cpu"
+    )
 
 
 def test_settings_without_gpu_support_are_unsupported():

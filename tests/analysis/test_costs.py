@@ -96,6 +96,12 @@ def test_energy_of_a_gpu_needs_a_second(trained, energy_seconds, is_known):
     assert (costs_of_launches([on_gpu], 0.95).joules_per_image is not None) == is_known
 
 
+def test_gpu_memory_is_the_peak_if_every_launch_knows_it(trained):
+    launches = [trained(0.9, peak_device_bytes=size) for size in (5, 9)]
+    assert costs_of_launches(launches, 0.95).peak_device_bytes == 9
+    assert costs_of_launches([*launches, trained(0.9)], 0.95).peak_device_bytes is None
+
+
 def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
     step_costs = costs_of_launches([record()], 0.95)
     assert (step_costs.solution_seconds, step_costs.startup_seconds) == (None, None)

@@ -246,7 +246,18 @@ def test_outlier_is_marked_and_counted(record):
 def test_columns_without_data_are_omitted(columns, record):
     shown = tables.to_text(uncertified_tables([record()]), columns)
     assert "images/s" in shown
-    assert not any(word in shown for word in ("of peak", "test acc.", "to accuracy", "J/image"))
+    absent = ("of peak", "test acc.", "to accuracy", "J/image", "GPU memory")
+    assert not any(word in shown for word in absent)
+
+
+def test_costs_table_has_the_memory_of_gpus(record):
+    launch = record()
+    measurement = launch.measurement.model_copy(update={"peak_device_bytes": 3 * 10**9})
+    launch = launch.model_copy(update={"measurement": measurement})
+    [table] = uncertified_tables([launch])
+    shown = tables.to_text([table], "costs")
+    assert "GPU memory" in shown and "3 GB" in shown
+    assert table.unranked[0].document()["costs"]["peak_device_bytes"] == 3 * 10**9
 
 
 def test_costs_table_has_cost_columns(record):

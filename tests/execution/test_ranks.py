@@ -164,6 +164,16 @@ def test_ranks_end_with_the_reason_if_they_do_not_fit_in_a_socket(launch_fake):
     assert re.match(expected, record.reason)
 
 
+def test_gpu_memory_is_that_of_the_rank_with_the_most():
+    replies = [build_reply(0), build_reply(1)]
+    for reply, peak in zip(replies, (7, 5), strict=True):
+        reply["measurement"]["peak_device_bytes"] = peak
+    replies[0]["measurement"]["peak_device_reserved_bytes"] = 9
+    measurement = ranks.merge_replies(replies)["measurement"]
+    assert measurement["peak_device_bytes"] == 7
+    assert measurement["peak_device_reserved_bytes"] is None
+
+
 def test_merged_steps_and_losses_are_means_of_all_ranks():
     merged = ranks.merge_replies([build_reply(0), build_reply(1)])
     measurement = merged["measurement"]

@@ -11,6 +11,7 @@ from xfbench.model import adapter
 from xfbench.planning.experiment import build_matrix, expand_matrices
 from xfbench.session import Session
 from xfbench.store.results_folder import Store
+from xfbench.worker import memory as worker_memory
 from xfbench.worker.memory import out_of_memory_line
 
 LIMIT = 400_000_000
@@ -95,6 +96,53 @@ def test_ambiguous_messages_count_only_under_a_limit():
         == "std::bad_alloc"
     )
     assert out_of_memory_line("/tmp/oom/x", None) is None
+
+
+# What PyTorch, TensorFlow, JAX and MXNet say.
+CERTAIN_ON_A_GPU = [
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB",
+    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "CUDA driver error: CUDA_ERROR_OUT_OF_MEMORY",
+    "RESOURCE_EXHAUSTED: Failed to allocate request for 2.25GiB (2415919104B) on device ordinal 0",
+]
+PROBABLE_ON_A_GPU = [
+    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+    "GET was unable to find an engine to execute this computation",
+    "No algorithm worked!",
+    "Failed to find any forward convolution algorithm. with workspace size of 1073741824 bytes",
+    "FAILED_PRECONDITION: DNN library initialization failed. Look at the errors above",
+]
+
+
+@pytest.mark.parametrize("message", CERTAIN_ON_A_GPU)
+def test_missing_memory_of_a_gpu_is_recognized(message):
+    reason = worker_memory.out_of_memory_reason(RuntimeError(message), None)
+    assert reason.startswith("out of memory: RuntimeError was raised: ")
+
+
+@pytest.mark.parametrize("message", PROBABLE_ON_A_GPU)
+def test_message_with_other_causes_is_probably_missing_memory(message):
+    reason = worker_memory.out_of_memory_reason(RuntimeError(f"first line\n{message}"), None)
+    assert reason == f"out of memory, probably: RuntimeError was raised: {message}"
+    reason = memory.out_of_memory_reason(Outcome(-6), f"first line\n{message}\nlast", None, 0)
+    assert reason == f"out of memory, probably: it aborted: {message}"
+
+
+def test_allocation_that_failed_without_harm_is_not_out_of_memory():
+    line = (
+        "ran out of memory trying to allocate 2GiB. The caller indicates that this is not a failure"
+    )
+    assert memory.out_of_memory_reason(Outcome(-6), line, None, 0) is None
+
+
+def test_other_errors_of_a_gpu_are_not_out_of_memory():
+    for message in (
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: no kernel image is available for execution on the device",
+        "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
+    ):
+        assert worker_memory.out_of_memory_reason(RuntimeError(message), None) is None
 
 
 def test_available_memory_respects_the_total_and_slurm(monkeypatch):

@@ -103,6 +103,61 @@ def test_energy_leaves_out_an_extended_warmup(train_simulated, clock, monkeypatc
     assert measurement.energy_seconds == pytest.approx(sum(measurement.step_seconds))
 
 
+@pytest.mark.parametrize("settings", [{"steps": 2, "warmup": 2}, {"epochs": 1, **EPOCHS}])
+def test_compile_processes_end_with_the_first_step(train, clock, settings):
+    """They also end before the timed steps, if the warm-up has started them again."""
+    events = []
+
+    class CompilingTrainer(FakeTrainer):
+        def step(self, batch):
+            clock.now += 1
+            events.append("step")
+
+        def end_compile_processes(self):
+            clock.now += 100
+            events.append("end")
+
+    measurement = parse_measurement(train(CompilingTrainer(), **settings))
+    first = events.index("step")
+    assert events[first : first + 2] == ["step", "end"]
+    timed = sum(name == "step" for name in events) - 1 - len(measurement.warmup_seconds)
+    assert timed > 0 and events[-timed - 1 :] == ["end", *["step"] * timed]
+    for seconds in (measurement.first_step_seconds, *measurement.step_seconds):
+        assert seconds == pytest.approx(1)
+
+
+def test_gpu_memory_is_the_peak_from_the_first_step_to_the_last(train):
+    """Building takes 9 bytes, each step one more than the last, and later work 99."""
+
+    class GpuTrainer(FakeTrainer):
+        peak = 9
+
+        def restart_peak_device_memory(self):
+            self.peak = 0
+
+        def step(self, batch):
+            self.steps += 1
+            self.peak = max(self.peak, self.steps)
+
+        def peak_device_memory(self):
+            return {"peak_device_bytes": self.peak, "peak_device_reserved_bytes": 2 * self.peak}
+
+        def runtime_info(self):
+            self.peak = 99
+            return super().runtime_info()
+
+    measurement = parse_measurement(train(GpuTrainer(), steps=4, warmup=1))
+    steps = len(measurement.losses)
+    assert measurement.peak_device_bytes == steps < 9
+    assert measurement.peak_device_reserved_bytes == 2 * steps
+
+
+def test_gpu_memory_is_unknown_to_an_adapter_without_gpus(train):
+    measurement = parse_measurement(train(FakeTrainer(), steps=4, warmup=1))
+    assert measurement.peak_device_bytes is None
+    assert measurement.peak_device_reserved_bytes is None
+
+
 def test_faster_steps_at_the_start_are_timed(train_simulated, record):
     measurement = parse_measurement(train_simulated([1] * 13 + [5] * 1000, steps=20, warmup=2))
     assert measurement.step_seconds == pytest.approx((1,) * 10 + (5,) * 10)

@@ -30,6 +30,8 @@ class Costs:
     - `accuracy_reached`, `accuracy_runs`: how many launches reached `target`, and of how many.
       Launches that diverged missed it.
     - `peak_rss_bytes`: peak memory. This is the maximum over the launches, not the median.
+    - `peak_device_bytes`: peak memory of the framework's data on a GPU, the maximum over the
+      launches.
     - `joules_per_image`: energy of the training devices for one image.
     - `target`: test accuracy from 0 to 1.
     """
@@ -42,6 +44,7 @@ class Costs:
     accuracy_reached: int
     accuracy_runs: int
     peak_rss_bytes: int | None
+    peak_device_bytes: int | None
     joules_per_image: float | None
     target: float
 
@@ -52,7 +55,10 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
     `target_accuracy`: the test accuracy, from 0 to 1, that ends `Costs.accuracy_seconds`.
     """
     ok_records = [record for record in records if record.status == "ok" and record.measurement]
-    peaks = [record.measurement.peak_rss_bytes for record in ok_records if record.measurement]
+
+    def largest_if_all_known(name: str) -> int | None:
+        values = [getattr(record.measurement, name) for record in ok_records]
+        return None if None in values else max(values, default=None)
 
     def median_if_all_known(figure: Callable[[Record], float | None]) -> float | None:
         values = [figure(record) for record in ok_records]
@@ -72,7 +78,8 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
         accuracy_seconds=_median_with_startup_and_build(runs, times),
         accuracy_reached=sum(time.is_reached for time in times),
         accuracy_runs=len(runs),
-        peak_rss_bytes=max(peaks, default=None),
+        peak_rss_bytes=largest_if_all_known("peak_rss_bytes"),
+        peak_device_bytes=largest_if_all_known("peak_device_bytes"),
         joules_per_image=median_if_all_known(_joules_per_image),
         target=target_accuracy,
     )

@@ -8,6 +8,7 @@
 - The canary's loss: the loss that differs most from the first rank's loss.
 - Times of start-up, building, each phase and the whole loop: those of the slowest rank.
 - Images and memory: the sum over the ranks.
+- Memory of GPUs: that of the rank with the most; None if it is unknown for a rank.
 - Energy: the sum over the nodes or GPUs.
 - Threads and busy CPUs: the largest value of any rank.
 - Other observations: the first rank's value. If another rank observed a different value, the launch
@@ -28,6 +29,7 @@ _SLOWEST = ("startup_seconds", "build_seconds", "wall_seconds")
 _BY_STEP = ("warmup_seconds", "step_seconds")
 _RANK_FIELDS = ("threads", "cpus", "affinity", "laid_out")
 _ADDED_UP = ("images", "peak_rss_bytes")
+_LARGEST = ("peak_device_bytes", "peak_device_reserved_bytes")
 
 
 def merge_replies(
@@ -108,6 +110,7 @@ def _merge_measurements_by_mean_step_time(
         },
         "rank_step_seconds": rank_step_seconds,
         **{name: sum(part[name] for part in parts) for name in _ADDED_UP},
+        **{name: _largest_if_complete([part.get(name) for part in parts]) for name in _LARGEST},
         "losses": [
             _mean_if_complete(step)
             for step in zip(*(part["losses"] for part in parts), strict=True)
@@ -211,6 +214,12 @@ def _mean_if_complete(values: Sequence[float | None]) -> float | None:
     """Return the mean of `values`, or None if a value is None."""
     known_values = [value for value in values if value is not None]
     return statistics.fmean(known_values) if len(known_values) == len(values) else None
+
+
+def _largest_if_complete(values: Sequence[int | None]) -> int | None:
+    """Return the largest of `values`, or None if a value is None."""
+    known_values = [value for value in values if value is not None]
+    return max(known_values) if len(known_values) == len(values) else None
 
 
 def _loss_farthest_from_first_rank(losses: Sequence[float | None]) -> float | None:

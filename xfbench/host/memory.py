@@ -72,8 +72,8 @@ def out_of_memory_reason(
     - `limit`: the process's memory limit in bytes, or None.
     - `kill_count`: how many processes the kernel killed for lack of memory while this process ran.
 
-    If the process had a limit and ended with a signal that often means missing memory, the result
-    says "probably".
+    The result says "probably" in two cases. Either the process had a limit and ended with a signal
+    that often means missing memory. Or it wrote a message that often means so on a GPU.
     """
     if outcome.timed_out or outcome.status == 0:
         return None
@@ -82,6 +82,8 @@ def out_of_memory_reason(
         return f"{memory.PREFIX}: it aborted: {message}"
     if outcome.status == -signal.SIGKILL and kill_count:
         return f"{memory.PREFIX}: the kernel killed it"
+    if message := memory.probable_out_of_memory_line(stderr):
+        return f"{memory.PREFIX}, probably: it aborted: {message}"
     memory_signals = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS)
     if limit and outcome.status in memory_signals:
         return f"{memory.PREFIX}, probably: {outcome} without an error message under a memory limit"

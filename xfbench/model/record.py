@@ -106,6 +106,10 @@ class Measurement(DocumentPart):
     `losses` has the training loss at the end of each window, untimed windows included; null: not
     finite.
     `peak_rss_bytes` is the sum of the peak memory of all processes.
+    `peak_device_bytes` is the most memory that the framework's data took on a rank's GPU at once,
+    from the first step to the last; JAX: from the start of the process; null: unknown, or no GPU.
+    `peak_device_reserved_bytes` is the most memory that the framework held on a rank's GPU at once,
+    unused memory of its allocator included; null: unknown, or no GPU.
     `energy_joules` is the energy that the training devices used in `energy_seconds`; null: unknown.
     `energy_seconds` is the duration to which `energy_joules` belongs: the timed steps,
     without the first quarter of a second of them if the warm-up was extended; null: the whole
@@ -122,6 +126,8 @@ class Measurement(DocumentPart):
     wall_seconds: float
     images: int
     peak_rss_bytes: int
+    peak_device_bytes: int | None = None
+    peak_device_reserved_bytes: int | None = None
     losses: tuple[float | None, ...]
     energy_joules: float | None = None
     energy_seconds: float | None = None

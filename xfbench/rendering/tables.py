@@ -259,6 +259,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("all epochs", lambda row: _format_seconds(row.costs.solution_seconds)),
         ("to accuracy", lambda row: time_to_accuracy_text(row.costs)),
         ("memory", lambda row: _format_gigabytes(row.costs.peak_rss_bytes)),
+        ("GPU memory", lambda row: _format_gigabytes(row.costs.peak_device_bytes)),
         ("J/image", lambda row: _format_or_dash(row.costs.joules_per_image, ".3g")),
     ],
     "accuracy": [
@@ -364,6 +365,7 @@ _OPTIONAL_COLUMNS = (
     "input CPU",
     "all epochs",
     "to accuracy",
+    "GPU memory",
     "J/image",
     "an epoch",
     "counted an epoch",

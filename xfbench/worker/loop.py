@@ -115,6 +115,7 @@ def train_and_measure(
         run_untimed=series.run_untimed,
         meet=lambda: checkpoint.wait_for_all_ranks(trainer, series.batch),
     )
+    getattr(trainer, "restart_peak_device_memory", lambda: None)()
     began = perf_counter()
     if request["epochs"]:
         warm, learning = _train_and_evaluate_epochs(series, request, data, group, saved, readings)
@@ -126,6 +127,7 @@ def train_and_measure(
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
     gpu_report = gpu and gpu_before and _describe_gpu(gpu, gpu_before, device_use)
+    device_memory: dict[str, int | None] = getattr(trainer, "peak_device_memory", dict)()
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
     communication = _measure_steps_without_sync(series, traffic, group, len(timed))
@@ -141,6 +143,7 @@ def train_and_measure(
             "wall_seconds": wall_seconds,
             "images": sum(timed) * batch_size,
             "peak_rss_bytes": observe.peak_rss_bytes_with_descendants(),
+            **device_memory,
             "losses": [finite_or_none(loss) for loss in losses],
             "energy_joules": device_use and device_use.joules,
             "energy_seconds": device_use and device_use.seconds,
@@ -210,6 +213,7 @@ class _WindowSeries:
 
     def restart_observation(self) -> None:
         """Restart the observation of threads, CPU time, traffic, energy and core latency."""
+        self.end_compile_processes()
         self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
@@ -218,6 +222,10 @@ class _WindowSeries:
         self.steps = sum(self.counts)
         self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
         self.descendants_seconds = observe.descendants_cpu_seconds()
+
+    def end_compile_processes(self) -> None:
+        """End the processes that compile the network, if there are any."""
+        getattr(self.trainer, "end_compile_processes", lambda: None)()
 
     def measure_latency(self) -> None:
         """Measure core-to-core latency and append it to `core_latencies`.
@@ -306,6 +314,8 @@ class _WindowSeries:
         self.input_seconds.append(waited)
         self.counts.append(steps)
         self.energy.mark(len(self.seconds))
+        if len(self.seconds) == 1:  # the first step has compiled the network
+            self.run_untimed(self.end_compile_processes)
         if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
             self.run_untimed(self.measure_latency)
 

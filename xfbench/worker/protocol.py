@@ -248,3 +248,25 @@ class Trainer(Protocol):
 
         This cannot be undone. An adapter without strategies may leave out this method.
         """
+
+    def end_compile_processes(self) -> None:
+        """End the processes that compile the network. Otherwise they stay while steps are timed.
+
+        A later compilation may start them again. An adapter without such processes may leave out
+        this method.
+        """
+
+    def restart_peak_device_memory(self) -> None:
+        """Forget the earlier peak of the GPU's memory, if the framework can do so.
+
+        An adapter without GPUs may leave out this method and `peak_device_memory`.
+        """
+
+    def peak_device_memory(self) -> dict[str, int | None]:
+        """Return fields of a record's `Measurement`: the peak of the GPU's memory, in bytes.
+
+        A field is None or missing if the framework cannot tell it, and without a GPU.
+
+        - `peak_device_bytes`: the memory of the framework's data.
+        - `peak_device_reserved_bytes`: all memory that the framework held, also for later data.
+        """

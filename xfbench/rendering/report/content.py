@@ -486,7 +486,8 @@ def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
         costs.append(
             f"to {row_costs.target:.0%} accuracy {tables.time_to_accuracy_text(row_costs)}"
         )
-    costs += [f"memory {row_costs.peak_rss_bytes / 1e9:.2g} GB"] if row_costs.peak_rss_bytes else []
+    memories = {"memory": row_costs.peak_rss_bytes, "GPU memory": row_costs.peak_device_bytes}
+    costs += [f"{name} {size / 1e9:.2g} GB" for name, size in memories.items() if size]
     if row_costs.joules_per_image is not None:
         costs.append(f"{row_costs.joules_per_image:.3g} J/image")
     if costs:
