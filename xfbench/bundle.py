@@ -81,7 +81,7 @@ exit $bad
 """
 _START = """#!/bin/sh
 cd "$(dirname "$0")" || exit 1
-rm -f exit.* pid.* failed meeting meeting.*
+rm -f exit.* pid.* failed meeting meeting.* programs.*
 PYTHON=$(cat ../../interpreters/{framework})
 date -u +%Y-%m-%dT%H:%M:%S.000Z > started
 {body}
@@ -246,6 +246,8 @@ def _write_job_and_script(
 ) -> None:
     """Write the job `document` and the script that runs it with a limit of `time_limit` seconds."""
     folder.mkdir(exist_ok=True)
+    if job.PROGRAM_CACHE in document:  # all folders of the bundle share the programs
+        document = {**document, job.PROGRAM_CACHE: "../../programs"}
     job.write_job_files(document, folder)
     framework_adapter = adapter.load(request.framework)
     start, helpers = job.build_start_and_helpers(

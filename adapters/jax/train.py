@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xfbench.adapters.jax import checkpoint, device, pooling, profile, update
+from xfbench.adapters.jax import checkpoint, device, pooling, profile, programs, update
 from xfbench.worker import mixed, observe, scopes
 from xfbench.worker.channels_last import parameter_layouts
 from xfbench.worker.mpi import AllReduce
@@ -27,6 +27,7 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 LARS = True
+keep_programs = programs.keep_programs
 
 Values = Dict[str, Any]
 Window = Tuple[int, int, int, int]
@@ -164,6 +165,9 @@ class JaxTrainer:
         self.velocities: Values = {name: jnp.zeros_like(self.values[name]) for name in self.learned}
         self.key = jax.random.key(options.seed)
         self.programs: Dict[Tuple[str, Any], Any] = {}
+        # For each program: "compiled" or "loaded", and how many seconds this took.
+        self.origins: list[tuple[str, float]] = []
+        self.first_step_origins: list[tuple[str, float]] = []
         self.iteration = 0
         self.gradient_draws = 0  # so that each computation of gradients has another dropout mask
         self.last_loss = jnp.zeros((), self.dtype)
@@ -178,6 +182,7 @@ class JaxTrainer:
     def step(self, batch: tuple[Any, Any]) -> None:
         rate = np.asarray(self.solver.learning_rate(self.iteration), self.dtype)
         number = np.int32(self.iteration)
+        earlier_programs = len(self.origins)
         if self.joined:
             self.last_loss, gradients, averages = self._loss_mean_gradients_and_averages(
                 number, batch
@@ -195,6 +200,8 @@ class JaxTrainer:
             self.last_loss, self.values, self.velocities = self._run_compiled(
                 self._train, self.values, self.velocities, rate, number, *batch, donated=(0, 1)
             )
+        if self.iteration == 0:
+            self.first_step_origins = self.origins[earlier_programs:]
         self.iteration += 1
 
     def wait_for_loss(self) -> float:
@@ -260,6 +267,17 @@ class JaxTrainer:
             "kernel_evidence": [self._describe_step_program()],
             "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")},
             "loss_scale": self.loss_scale,
+            **self._describe_origin_of_first_step(),
+        }
+
+    def _describe_origin_of_first_step(self) -> dict[str, Any]:
+        if not self.first_step_origins:
+            return {}
+        origins, seconds = zip(*self.first_step_origins)
+        is_compiled = "compiled" in origins
+        return {
+            "step_program": "compiled" if is_compiled else "loaded",
+            "step_program_seconds": sum(seconds),
         }
 
     def _detect_precision(self) -> str:
@@ -324,8 +342,9 @@ class JaxTrainer:
         key = function.__name__, shapes
         if key not in self.programs:
             with jax.default_matmul_precision(self.products):
-                executable = jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
-            self.programs[key] = executable
+                lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
+                self.programs[key], origin, seconds = programs.compile_or_load(lowered)
+            self.origins.append((origin, seconds))
         return self.programs[key](*arguments)
 
     def _loss_outputs_and_averages(

@@ -174,7 +174,7 @@ def ensure_environment(
 def remove_all_environments(adapter: Adapter) -> bool:
     """Delete the framework's environments in the cache, and return whether there were any.
 
-    Environments of older locks are deleted too.
+    Environments of older locks are deleted too, and the programs that the framework compiled.
     """
     own_name = re.compile(rf"{re.escape(adapter.name)}-[0-9a-f]{{12}}")
     folders = [
@@ -185,7 +185,15 @@ def remove_all_environments(adapter: Adapter) -> bool:
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
             shutil.rmtree(folder)
+    for programs in compiled_programs_folder().glob(f"{adapter.name}-*"):
+        if own_name.fullmatch(programs.name):
+            shutil.rmtree(programs, ignore_errors=True)
     return bool(folders)
+
+
+def compiled_programs_folder() -> Path:
+    """Return the folder of the programs that frameworks compile and keep."""
+    return paths.cache() / "programs"
 
 
 def describe_existing_environments() -> list[dict[str, Any]]:
