@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from xfbench.worker import rounding
+from xfbench.worker import gpus, rounding
 from xfbench.worker.protocol import Unavailable
 
 # JAX's names for the precision of products. JAX's default is None, which is TF32 on a GPU.
@@ -26,6 +26,9 @@ def choose_device(device: str, rank: int) -> None:
     if `device` is "cuda" and JAX finds no NVIDIA device.
     """
     jax.config.update("jax_platforms", device)
+    visible = gpus.list_visible() if device == "cuda" else None
+    if visible:  # JAX would take memory of every visible GPU
+        jax.config.update("jax_cuda_visible_devices", str(rank % len(visible)))
     try:
         devices = jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # AssertionError has no message

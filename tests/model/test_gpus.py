@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from tests import nvml
-from xfbench.host import conditions, machine
+from tests import fake_framework, nvml
+from xfbench.host import conditions, machine, sites
 from xfbench.model import gpus
 from xfbench.model.gpus import Gpu
 
@@ -104,6 +104,47 @@ def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
     assert record.measurement.energy_joules == 250.0
     [gpu] = record.observed.gpus
     assert gpu == FREE
+
+
+@pytest.mark.parametrize(
+    ("visible", "site", "status"),
+    [
+        ("MIG-a,MIG-b", "", "ok"),
+        ("MIG-a,nothing,MIG-b", "", "unavailable"),  # CUDA ignores what follows a wrong name
+        ("MIG-a", "", "unavailable"),
+        ("MIG-a", "share_gpus = true", "ok"),
+    ],
+)
+def test_ranks_need_a_gpu_each_unless_the_site_lets_them_share(
+    launch_fake, tmp_path, monkeypatch, visible, site, status
+):
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler")
+    nvml.build(tmp_path)
+    nvml.write_device(tmp_path / "values")
+    variables = {
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "NVML_VALUES": str(tmp_path / "values"),
+        "CUDA_VISIBLE_DEVICES": visible,
+    }
+    adapter = {"devices": ["cpu", "cuda"], "variables": variables}
+    file = tmp_path / "mine.toml"
+    file.write_text(f'title = "mine"\n{site}\n')
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
+    name = sites.register_file(str(file))
+    record, _ = launch_fake(device="cuda", adapter=adapter, site=name, **fake_framework.TWO_RANKS)
+    assert record.status == status, record.reason
+    if status == "unavailable":
+        assert "another rank of this node uses the same GPU: start at most 1" in record.reason
+
+
+def test_more_ranks_than_gpus_are_refused_before_the_launch(launch_fake, monkeypatch):
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    adapter = {"devices": ["cpu", "cuda"]}
+    record, folder = launch_fake(device="cuda", adapter=adapter, **fake_framework.TWO_RANKS)
+    assert (record.status, folder.exists()) == ("unavailable", False)
+    assert record.reason.startswith("2 ranks need 2 GPUs, but this machine has 1")
 
 
 NVIDIA_SMI_SCRIPT = """#!/bin/sh

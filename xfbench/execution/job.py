@@ -72,6 +72,7 @@ def build_job_document(
         "remote": _may_use_other_nodes(request),
         "strategy_options": resolve_strategy_options(request),
         "reserved_cores": sites.load_site(request.site).reserved_cores_here(),
+        "share_gpus": sites.load_site(request.site).share_gpus,
         **_build_program_cache_fields(request),
         **more,
     }
@@ -433,7 +434,10 @@ def _write_commands_for_manual_rerun(
         last = " &\n".join(["rm -f meeting meeting.*", *lines, "wait"]).replace(" &", "", 1)
     preamble = ""
     if any(_is_in_slurm_job(command) for command in commands):
-        allocation = slurm.allocation_command(request.nodes, request.ranks, request.threads)
+        site = sites.load_site(request.site)
+        allocation = slurm.allocation_command(
+            request.nodes, request.ranks, request.threads, site.gpu_options_for(request.device)
+        )
         preamble = _RERUN_IN_ALLOCATION.replace("{command}", f"{allocation} sh command.sh")
     script.write_text(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from xfbench.environments.environment import Environment
 from xfbench.execution import job, record_builder
-from xfbench.host import conditions, machine, media, roofline
+from xfbench.host import conditions, machine, media, roofline, sites
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import (
     CertifiedFields,
@@ -96,12 +96,17 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
-    if (
-        request.device == "cuda"
-        and request.launcher != "slurm"
-        and not machine.list_accelerator_models()
-    ):
+    if request.device != "cuda" or request.launcher == "slurm":
+        return None
+    gpus = machine.count_visible_gpus()
+    if not gpus:
         return "unavailable", "no NVIDIA device was found here"
+    may_share = request.launcher != "local" or sites.load_site(request.site).share_gpus
+    if gpus < request.ranks and not may_share:
+        return "unavailable", (
+            f"{request.ranks} ranks need {request.ranks} GPUs, but this machine has {gpus}: "
+            "start fewer ranks, or set share_gpus in the site file"
+        )
     return None
 
 

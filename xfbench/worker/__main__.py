@@ -101,7 +101,7 @@ def _run_action(
     job: dict[str, Any], pinned_cpus: list[int] | None, at_end: contextlib.ExitStack
 ) -> dict[str, Any]:
     """Do the job and return the fields of the reply. `at_end` is closed after the job."""
-    from xfbench.worker import check, core_latency, loop, probes, program_cache, trace
+    from xfbench.worker import check, core_latency, gpus, loop, probes, program_cache, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
@@ -136,6 +136,8 @@ def _run_action(
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if workload.solver.lars and not getattr(adapter, "LARS", False):
         raise Unsupported(f"the {request['framework']} adapter does not translate LARS")
+    if options.device == "cuda" and job["action"] == "train" and not job.get("share_gpus"):
+        gpus.require_own_gpu(group)
     if "program_cache" in job:
         cache = program_cache.private_copy(
             Path(job["program_cache"]), request["framework"], Path(f"programs.{group.rank}")
