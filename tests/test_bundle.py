@@ -86,6 +86,19 @@ def test_finished_bundle_launch_is_not_repeated(write_bundle, tmp_path):
     assert reply.stat().st_mtime_ns == before
 
 
+def test_bundle_has_no_variables_of_the_machine_that_wrote_it(fake_adapter, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/here")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    fake_adapter(devices=["cpu", "cuda"], variables={"TZ": "UTC"})
+    folder = tmp_path / "away"
+    bundle.write_carried_run(build_plan("odd", device=["cuda"], batch_size=[4]), folder, print)
+    line = (folder / "launches" / "00001" / "start.sh").read_text()
+    for name in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NCCL_DEBUG", "HOME="):
+        assert name not in line
+    assert "PYTHONHASHSEED=0" in line and "TZ=UTC" in line  # the adapter's own
+
+
 KEEPS_PROGRAMS = """
 PROGRAMS = []
 def keep_programs(folder): PROGRAMS.append(folder)

@@ -30,6 +30,12 @@ SILENT = Gpu(
 WALL_S = 10.0
 
 
+@pytest.fixture(autouse=True)
+def forget_simulated_gpus():
+    yield
+    machine.describe_machine.cache_clear()
+
+
 @pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "silent"])
 def test_free_or_silent_gpu_has_no_defect(gpu):
     assert gpus.invalid_reason([gpu], WALL_S) is None

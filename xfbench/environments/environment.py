@@ -39,6 +39,7 @@ _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
 # Variables that a worker inherits. No others, because only the request decides threads and kernels.
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
+_LIBRARIES = "LD_LIBRARY_PATH"  # inherited by an interpreter that the user named
 
 Say = Callable[[str], None]
 
@@ -75,7 +76,7 @@ class Environment:
         - Variables in `loaded`.
         - Variables that the adapter declares, with "{threads}" and "{prefix}" replaced.
         """
-        names = (*_INHERITED, "LD_LIBRARY_PATH") if self.kind == "python" else _INHERITED
+        names = (*_INHERITED, _LIBRARIES) if self.kind == "python" else _INHERITED
         inherited = {key: os.environ[key] for key in names if key in os.environ}
         chosen = {
             **adapter.environment.variables,
@@ -94,6 +95,11 @@ class Environment:
                 for key, value in chosen.items()
             },
         }
+
+
+def is_inherited(name: str) -> bool:
+    """Return whether a worker may inherit the variable from this process."""
+    return name in (*_INHERITED, _LIBRARIES)
 
 
 def determine_kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:

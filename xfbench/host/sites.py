@@ -64,7 +64,7 @@ class Site(_Table):
       "{per_node}" and "{threads}" in it are replaced by numbers.
     - `start_options`: options added to the start command.
     - `script_options`: options added to the job script.
-    - `forbidden`: options that `start_options`, `script_options` and `gpu_options` must not contain.
+    - `forbidden`: options that the other lists of options must not contain.
     - `hosts`: the hosts on which the launcher mpi starts ranks. Empty: mpirun chooses the hosts.
     - `interface`: the network interface of the ranks. "": the ranks use the address of the host
       name, or else the address of any interface.
