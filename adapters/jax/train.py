@@ -8,7 +8,6 @@ in float32.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
@@ -19,7 +18,7 @@ import numpy as np
 from jax import lax
 
 from xfbench.adapters.jax import checkpoint, device, pooling, profile, programs, update
-from xfbench.worker import mixed, observe, scopes
+from xfbench.worker import mixed, observe, scopes, xla_program
 from xfbench.worker.channels_last import parameter_layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
@@ -264,7 +263,7 @@ class JaxTrainer:
             "layout": "NHWC",
             "precision": self._detect_precision(),
             "kernel": "xla",
-            "kernel_evidence": [self._describe_step_program()],
+            "kernel_evidence": self._describe_step_program(),
             "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")},
             "loss_scale": self.loss_scale,
             **self._describe_origin_of_first_step(),
@@ -286,20 +285,16 @@ class JaxTrainer:
         with jax.default_matmul_precision(self.products):
             return device.measure_product_precision()
 
-    def _describe_step_program(self) -> str:
-        """Return a sentence that counts the operations in XLA's optimised program of a step."""
+    def _describe_step_program(self) -> list[str]:
+        """Return sentences about the kernels in XLA's optimised program of a step."""
         program = self._last_compiled_step_program()
         if program is None:
-            return "no step has run yet"
-        calls: Counter[str] = Counter()
-        for line in program.as_text().splitlines():
-            _, separator, target = line.partition('custom_call_target="')
-            calls["convolution"] += " convolution(" in line
-            calls["dot"] += " dot(" in line
-            calls["fusion"] += " fusion(" in line
-            calls[target.partition('"')[0]] += bool(separator)
-        shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
-        return f"the step that XLA compiled contains {shown}"
+            return ["no step has run yet"]
+        text = program.as_text()
+        shown = xla_program.describe_kernels(text) if text else ["requested, not shown"]
+        if version := observe.cudnn_version():
+            shown.append(f"the version of cuDNN is {version}")
+        return shown
 
     def _last_compiled_step_program(self) -> Any:
         """Return the latest compiled program of a training step; None before the first step.
