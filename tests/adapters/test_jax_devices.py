@@ -5,9 +5,7 @@ import shutil
 import pytest
 
 from tests import nvml
-from xfbench.base import processes
-from xfbench.environments import environment, worker_archive
-from xfbench.model import adapter
+from tests.adapters.snippets import run_snippet
 
 CHOOSE = """
 from jax._src import xla_bridge
@@ -23,21 +21,10 @@ print(xla_bridge.CUDA_VISIBLE_DEVICES.value)
 
 @pytest.mark.deep
 @pytest.mark.parametrize(("device", "opened"), [("cuda", "1"), ("cpu", "all")])
-def test_jax_opens_only_the_gpu_of_its_rank(tmp_path, monkeypatch, device, opened):
+def test_jax_opens_only_the_gpu_of_its_rank(tmp_path, device, opened):
     if not shutil.which("cc"):
         pytest.skip("needs a C compiler")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     nvml.build(tmp_path)
     nvml.write_device(tmp_path / "values", count=2)
-    jax = adapter.load("jax")
-    jax_environment = environment.ensure_environment(jax)
-    variables = {
-        **jax_environment.variables(jax, "xla", 1),
-        "PYTHONPATH": str(worker_archive.ensure_worker_archive("jax")),
-        "LD_LIBRARY_PATH": str(tmp_path),
-        "NVML_VALUES": str(tmp_path / "values"),
-    }
-    code = CHOOSE.format(device=device)
-    command = [str(jax_environment.interpreter), "-c", code]
-    output = processes.output(command, environment=variables, cwd=tmp_path, timeout=120)
-    assert output.split()[-1] == opened
+    variables = {"LD_LIBRARY_PATH": str(tmp_path), "NVML_VALUES": str(tmp_path / "values")}
+    assert run_snippet("jax", CHOOSE.format(device=device), tmp_path, **variables) == [opened]
