@@ -6,6 +6,7 @@ The device must be chosen before JAX creates any array in the process.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,8 +20,8 @@ PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 @lru_cache(maxsize=None)
-def choose_device(device: str, rank: int) -> None:
-    """Make JAX compute on `device`, "cpu" or "cuda".
+def choose_device(device: str, rank: int) -> Any:
+    """Make JAX compute on `device`, "cpu" or "cuda". Return JAX's device.
 
     For "cuda", JAX uses the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable
     if `device` is "cuda" and JAX finds no NVIDIA device.
@@ -35,7 +36,16 @@ def choose_device(device: str, rank: int) -> None:
         first_line = str(error).partition("\n")[0]
         message = f"JAX {jax.__version__} finds no NVIDIA device"
         raise Unavailable(f"{message}: {first_line}" if first_line else message) from error
-    jax.config.update("jax_default_device", devices[rank % len(devices)])
+    chosen = devices[rank % len(devices)]
+    jax.config.update("jax_default_device", chosen)
+    return chosen
+
+
+def require_precision(chosen: Any, precision: str) -> None:
+    """Raise Unsupported if the device `chosen` is a GPU that does not compute in `precision`."""
+    if capability := getattr(chosen, "compute_capability", None):  # such as "7.0"
+        major, minor = map(int, capability.split("."))
+        gpus.require_precision(precision, (major, minor), chosen.device_kind)
 
 
 def measure_product_precision() -> str:

@@ -35,9 +35,11 @@ Window = Tuple[int, int, int, int]
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
     """Return a trainer for `network`. The only kernel is "xla".
 
-    Raises Unavailable if `options.device` is "cuda" and JAX finds no NVIDIA device.
+    Raises Unavailable if `options.device` is "cuda" and JAX finds no NVIDIA device. Raises
+    Unsupported if the GPU does not compute in `options.precision`.
     """
-    device.choose_device(options.device, group.rank)
+    chosen = device.choose_device(options.device, group.rank)
+    device.require_precision(chosen, options.precision)
     if options.precision == "float64":  # not reset later: float32 arrays have an explicit dtype
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)

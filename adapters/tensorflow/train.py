@@ -30,9 +30,11 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     """Return a trainer for `network`. Only the kernel "xla" compiles the step with XLA.
 
     Raises Unavailable if `options.device` is "cuda" and TensorFlow finds no NVIDIA device. Raises
-    Unsupported for the kernel "xla" with several ranks.
+    Unsupported for the kernel "xla" with several ranks, and if the GPU does not compute in
+    `options.precision`.
     """
-    device.choose_device(options.device, group.rank)
+    gpu = device.choose_device(options.device, group.rank)
+    device.require_precision(gpu, options.precision)
     device.set_product_precision(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)

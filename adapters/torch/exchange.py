@@ -9,8 +9,15 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
+from xfbench.worker import gpus
 from xfbench.worker.distributed import exchange_rank_addresses
 from xfbench.worker.protocol import Group
+
+
+def require_precision(precision: str) -> None:
+    """Raise Unsupported if the selected GPU does not compute in `precision`."""
+    capability, name = torch.cuda.get_device_capability(), torch.cuda.get_device_name()
+    gpus.require_precision(precision, capability, name)
 
 
 def select_gpu_and_connect_ddp_ranks(group: Group, device: str) -> None:

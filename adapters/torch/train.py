@@ -62,6 +62,8 @@ class TorchTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         _set_process_options(options)
         exchange.select_gpu_and_connect_ddp_ranks(group, options.device)
+        if options.device == "cuda":
+            exchange.require_precision(options.precision)
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32

@@ -10,12 +10,14 @@ import ctypes
 import os
 import socket
 from pathlib import Path
-from typing import Any, List
+from typing import Any, List, Tuple
 
 from xfbench.worker import nvml
-from xfbench.worker.protocol import Group, Unavailable
+from xfbench.worker.protocol import Group, Unavailable, Unsupported
 
 _UUID_BYTES = 96
+# The least compute capability with instructions for a precision.
+_LEAST_CAPABILITY = {"tf32": (8, 0), "bfloat16": (8, 0), "float16": (5, 3)}
 
 
 def list_visible(library_name: str = nvml.LIBRARY) -> List[str] | None:
@@ -43,6 +45,20 @@ def list_visible(library_name: str = nvml.LIBRARY) -> List[str] | None:
             break
         visible += matches
     return visible
+
+
+def require_precision(precision: str, capability: Tuple[int, int] | None, name: str = "") -> None:
+    """Raise Unsupported if a GPU of this compute capability does not compute in `precision`.
+
+    `capability` is None if it is unknown. `name` is the model of the GPU.
+    """
+    needed = _LEAST_CAPABILITY.get(precision)
+    if needed and capability and capability < needed:
+        has, needs = (".".join(map(str, version)) for version in (capability, needed))
+        raise Unsupported(
+            f"precision {precision} needs a GPU of compute capability {needs} or later, and "
+            f"{name or 'this GPU'} has {has}"
+        )
 
 
 def require_own_gpu(group: Group, library_name: str = nvml.LIBRARY) -> None:
