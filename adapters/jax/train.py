@@ -28,6 +28,8 @@ from xfbench.workloads.solver import Solver
 LARS = True
 keep_programs = programs.keep_programs
 
+_THROUGH_HOST = "MPI_Allreduce of one message, through the host"
+
 Values = Dict[str, Any]
 Window = Tuple[int, int, int, int]
 
@@ -150,6 +152,7 @@ class JaxTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
+        self.through_host = group.strategy == "mpi" and options.device == "cuda"
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
         # The dtype of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
@@ -268,6 +271,7 @@ class JaxTrainer:
             "kernel_evidence": self._describe_step_program(),
             "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")},
             "loss_scale": self.loss_scale,
+            "exchange": [_THROUGH_HOST] if self.through_host else [],
             **self._describe_origin_of_first_step(),
         }
 
@@ -318,11 +322,26 @@ class JaxTrainer:
         loss, gradients, averages = self._run_compiled(
             self._loss_gradients_and_averages, self.values, iteration, *batch
         )
-        if self.joined:
+        if self.joined and self.through_host:
+            flat = np.array(self._run_compiled(self._flatten, gradients))
+            self.joined.average_in_place([flat])
+            gradients = self._run_compiled(self._split, jnp.array(flat))
+        elif self.joined:
             means = {name: np.array(gradients[name]) for name in self.learned}
             self.joined.average_in_place(list(means.values()))
             gradients = {name: jnp.array(mean) for name, mean in means.items()}
         return loss, gradients, averages
+
+    def _flatten(self, gradients: Values) -> Any:
+        """Return all gradients as one vector, so that one copy moves them to the host."""
+        return jnp.concatenate([gradients[name].ravel() for name in self.learned])
+
+    def _split(self, flat: Any) -> Values:
+        """Return the gradients that `_flatten` has joined."""
+        shapes = [self.layouts[name].stored for name in self.learned]
+        ends = np.cumsum([np.prod(shape) for shape in shapes])
+        parts = jnp.split(flat, ends[:-1])
+        return {name: part.reshape(shape) for name, part, shape in zip(self.learned, parts, shapes)}
 
     def _canonical(self, name: str, value: Any) -> np.ndarray:
         return self.layouts[name].to_canonical_layout(np.asarray(value))

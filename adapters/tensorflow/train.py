@@ -91,6 +91,7 @@ class TensorFlowTrainer:
         self.last_loss = tf.zeros(())
         self.operations: Counter[str] = Counter()
         self.on_gpu: Counter[str] = Counter()
+        self.convolution_layouts: set[str] = set()
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
         channels_last = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
@@ -106,9 +107,10 @@ class TensorFlowTrainer:
         if self.iteration == 0:
             metadata = context.context().export_run_metadata()
             context.context().disable_graph_collection()
-            nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+            nodes = [node for part in metadata.partition_graphs for node in part.node]
             self.operations = Counter(node.op for node in nodes)
             self.on_gpu = Counter(node.op for node in nodes if "GPU" in node.device)
+            self.convolution_layouts = graph.find_convolution_layouts(nodes)
         self.iteration += 1
 
     def wait_for_loss(self) -> float:
@@ -184,7 +186,8 @@ class TensorFlowTrainer:
             kernel, evidence = "eigen", "the executed step contains no oneDNN operation"
         return {
             "framework_version": tf.__version__,
-            "layout": "NHWC",
+            # TensorFlow may choose another layout than the adapter's. XLA shows none.
+            "layout": " and ".join(sorted(self.convolution_layouts)) or "NHWC",
             "precision": self._detect_precision(),
             "kernel": kernel,
             "kernel_evidence": [evidence],

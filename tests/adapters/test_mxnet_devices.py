@@ -1,4 +1,4 @@
-"""What MXNet does on GPUs, shown on CPUs: cuDNN's variance is simulated, the reader has a device."""
+"""What MXNet does on GPUs, shown on CPUs: cuDNN is simulated, the reader has a device."""
 
 import json
 
