@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from tests import fake_framework, nvml
+from xfbench.execution import launch
 from xfbench.host import conditions, machine, sites
 from xfbench.model import gpus
 from xfbench.model.gpus import Gpu
@@ -150,7 +151,25 @@ def test_more_ranks_than_gpus_are_refused_before_the_launch(launch_fake, monkeyp
     adapter = {"devices": ["cpu", "cuda"]}
     record, folder = launch_fake(device="cuda", adapter=adapter, **fake_framework.TWO_RANKS)
     assert (record.status, folder.exists()) == ("unavailable", False)
-    assert record.reason.startswith("2 ranks need 2 GPUs, but this machine has 1")
+    assert record.reason.startswith("2 ranks on a node need 2 GPUs, but it has 1")
+
+
+@pytest.mark.parametrize(("nodes", "is_refused"), [(1, True), (2, False)])
+def test_more_ranks_than_the_gpus_of_a_node_are_not_submitted(tmp_path, nodes, is_refused):
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "mine"\nlauncher = "slurm"\ngpus = 4\n')
+    cell = fake_framework.cell(
+        framework="torch",
+        kernel="cudnn",
+        device="cuda",
+        launcher="slurm",
+        site=sites.register_file(str(file)),
+        **{**fake_framework.TWO_RANKS, "strategy": "ddp", "ranks": 8, "global_batch_size": 32},
+        nodes=nodes,
+    )
+    obstacle = launch.launch_obstacle(cell.request(1))
+    assert (obstacle is not None) == is_refused
+    assert not is_refused or "8 ranks on a node need 8 GPUs, but it has 4" in obstacle[1]
 
 
 NVIDIA_SMI_SCRIPT = """#!/bin/sh

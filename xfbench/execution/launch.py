@@ -96,16 +96,17 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
-    if request.device != "cuda" or request.launcher == "slurm":
+    if request.device != "cuda":
         return None
-    gpus = machine.count_visible_gpus()
-    if not gpus:
+    gpus_here = machine.count_visible_gpus() if request.launcher != "slurm" else None
+    if gpus_here == 0:
         return "unavailable", "no NVIDIA device was found here"
-    may_share = request.launcher != "local" or sites.load_site(request.site).share_gpus
-    if gpus < request.ranks and not may_share:
+    site, per_node = sites.load_site(request.site), request.ranks // request.nodes
+    gpus = gpus_here if request.launcher == "local" else site.gpus
+    if gpus and gpus < per_node and not site.share_gpus:
         return "unavailable", (
-            f"{request.ranks} ranks need {request.ranks} GPUs, but this machine has {gpus}: "
-            "start fewer ranks, or set share_gpus in the site file"
+            f"{per_node} ranks on a node need {per_node} GPUs, but it has {gpus}: start fewer "
+            "ranks, or set share_gpus in the site file"
         )
     return None
 

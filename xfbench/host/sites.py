@@ -73,6 +73,7 @@ class Site(_Table):
     - `gpu_options`: options added to the job script if the ranks train on GPUs. They may contain
       the placeholders of `start`. The default is left out if it is forbidden, or if
       `script_options` ask for GPUs.
+    - `gpus`: a node's number of GPUs. None: unknown, except on this machine.
     - `share_gpus`: whether ranks of a node may train on the same GPU.
     - `queue`, `account`: the default queue and account.
     - `variables`: environment variables set in every rank.
@@ -94,6 +95,7 @@ class Site(_Table):
     cores: int | None = Field(default=None, ge=1)
     reserved_cores: int = Field(default=0, ge=0)
     gpu_options: tuple[str, ...] = ("--gpus-per-task=1",)
+    gpus: int | None = Field(default=None, ge=1)
     share_gpus: bool = False
     queue: str = ""
     account: str = ""
