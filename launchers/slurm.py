@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +43,12 @@ def build_commands(
     return [wrap_in_start_and_env_commands(start_words, command, resources)]
 
 
-def allocation_command(nodes: int, ranks: int, threads: int) -> str:
-    """Return the words of `salloc` that ask for an allocation for these ranks."""
-    return f"salloc -N{nodes} --ntasks-per-node={ranks // nodes} --cpus-per-task={threads}"
+def allocation_command(nodes: int, ranks: int, threads: int, options: Sequence[str] = ()) -> str:
+    """Return the words of `salloc` that ask for an allocation for these ranks, with `options`."""
+    resources = Resources(ranks, nodes, threads)
+    words = " ".join(("", *resources.fill_placeholders(options)))
+    per_node = resources.ranks_per_node
+    return f"salloc -N{nodes} --ntasks-per-node={per_node} --cpus-per-task={threads}{words}"
 
 
 @dataclass(frozen=True)

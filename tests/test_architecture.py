@@ -53,7 +53,7 @@ WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 TRANSLATION_MODULES = (
     *("train", "graph", "pooling", "update", "exchange", "compiled"),
-    *("checkpoint", "device", "profile", "reader", "native"),
+    *("checkpoint", "device", "profile", "programs", "reader", "native"),
 )
 
 

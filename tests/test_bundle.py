@@ -86,6 +86,43 @@ def test_finished_bundle_launch_is_not_repeated(write_bundle, tmp_path):
     assert reply.stat().st_mtime_ns == before
 
 
+def test_bundle_has_no_variables_of_the_machine_that_wrote_it(fake_adapter, tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/here")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    fake_adapter(devices=["cpu", "cuda"], variables={"TZ": "UTC"})
+    folder = tmp_path / "away"
+    bundle.write_carried_run(build_plan("odd", device=["cuda"], batch_size=[4]), folder, print)
+    line = (folder / "launches" / "00001" / "start.sh").read_text()
+    for name in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "NCCL_DEBUG", "HOME="):
+        assert name not in line
+    assert "PYTHONHASHSEED=0" in line and "TZ=UTC" in line  # the adapter's own
+
+
+KEEPS_PROGRAMS = """
+PROGRAMS = []
+def keep_programs(folder): PROGRAMS.append(folder)
+def after_step(rank, steps):
+    if steps == 1:
+        program = PROGRAMS[0] / "step"
+        print("loaded" if program.exists() else "compiled", flush=True)
+        program.touch()
+"""
+
+
+def test_launches_of_a_bundle_share_compiled_programs(fake_adapter, tmp_path):
+    fake_adapter(KEEPS_PROGRAMS, keeps_programs=["cpu"])
+    folder = tmp_path / "away"
+    plan = build_plan("odd", launches=2, batch_size=[4])
+    bundle.write_carried_run(plan, folder, print)
+    completed = run_bundle(folder, f"odd={sys.executable}")
+    assert completed.returncode == 0, completed.stdout
+    outputs = [file.read_text().split() for file in sorted(folder.glob("launches/*/stdout"))]
+    assert outputs == [["compiled"], ["loaded"]]
+    [kept] = (folder / "programs").iterdir()
+    assert [file.name for file in kept.iterdir()] == ["step"]
+
+
 def test_what_failed_in_a_bundle_is_repeated_with_another_interpreter(write_bundle, tmp_path):
     folder = write_bundle()
     broken = tmp_path / "python"

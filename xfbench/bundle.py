@@ -14,18 +14,18 @@ other machine.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
-from xfbench.environments.environment import Environment, complete_draft
+from xfbench.environments.environment import Environment, complete_draft, is_inherited
 from xfbench.equality import certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
-from xfbench.host import machine
+from xfbench.host import machine, sites
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import (
     Certificate,
@@ -81,7 +81,7 @@ exit $bad
 """
 _START = """#!/bin/sh
 cd "$(dirname "$0")" || exit 1
-rm -f exit.* pid.* failed meeting meeting.*
+rm -f exit.* pid.* failed meeting meeting.* programs.*
 PYTHON=$(cat ../../interpreters/{framework})
 date -u +%Y-%m-%dT%H:%M:%S.000Z > started
 {body}
@@ -246,35 +246,43 @@ def _write_job_and_script(
 ) -> None:
     """Write the job `document` and the script that runs it with a limit of `time_limit` seconds."""
     folder.mkdir(exist_ok=True)
+    if job.PROGRAM_CACHE in document:  # all folders of the bundle share the programs
+        document = {**document, job.PROGRAM_CACHE: "../../programs"}
     job.write_job_files(document, folder)
     framework_adapter = adapter.load(request.framework)
     start, helpers = job.build_start_and_helpers(
         request, framework_adapter, _placeholder_environment(request.framework), Path()
     )
     commands = [*start.commands, *helpers]
+    declared_names = {
+        *framework_adapter.variables,
+        *framework_adapter.kernels[request.kernel].variables,
+        *sites.load_site(request.site).variables,
+    }
     ranks, everything = (
         " ".join(map(str, range(count))) for count in (len(start.commands), len(commands))
     )
     lines = [f"limit=$(command -v timeout > /dev/null && echo timeout {time_limit:.0f})"]
     lines += [
-        _RANK.format(n=n, line=_to_portable_shell_line(command))
+        _RANK.format(n=n, line=_to_portable_shell_line(command, declared_names))
         for n, command in enumerate(commands)
     ]
     lines.append(_WAIT.format(ranks=ranks, everything=everything))
     _write_start_script(folder, request.framework, "\n".join(lines))
 
 
-def _to_portable_shell_line(command: processes.Command) -> str:
+def _to_portable_shell_line(command: processes.Command, declared_names: Container[str]) -> str:
     """Return the command as a line for the other machine's shell.
 
-    The line sets the command's variables, except PATH, HOME and TMPDIR: the other machine has its
-    own values for those.
+    The line does not set variables that the command has from this process, such as PATH and
+    CUDA_VISIBLE_DEVICES: the other machine has its own values. It sets those in `declared_names`.
     """
-    variables = [f"{name}={value}" for name, value in sorted(command.environment.items())]
-    carried_variables = [
-        word for word in variables if not word.startswith(("PATH=", "HOME=", "TMPDIR="))
+    variables = [
+        f"{name}={value}"
+        for name, value in sorted(command.environment.items())
+        if name in declared_names or not (is_inherited(name) or name.startswith("NCCL_"))
     ]
-    line = shlex.join(["env", *carried_variables, *command.argv])
+    line = shlex.join(["env", *variables, *command.argv])
     return line.replace(shlex.quote(_PYTHON), '"$PYTHON"')
 
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from xfbench.worker import rounding
+from xfbench.worker import gpus, rounding
 from xfbench.worker.protocol import Unavailable
 
 # JAX's names for the precision of products. JAX's default is None, which is TF32 on a GPU.
@@ -20,20 +20,32 @@ PRODUCTS = {"float32": "highest", "tf32": "tensorfloat32"}
 
 
 @lru_cache(maxsize=None)
-def choose_device(device: str, rank: int) -> None:
-    """Make JAX compute on `device`, "cpu" or "cuda".
+def choose_device(device: str, rank: int) -> Any:
+    """Make JAX compute on `device`, "cpu" or "cuda". Return JAX's device.
 
     For "cuda", JAX uses the GPU whose index is `rank` modulo the number of GPUs. Raises Unavailable
     if `device` is "cuda" and JAX finds no NVIDIA device.
     """
     jax.config.update("jax_platforms", device)
+    visible = gpus.list_visible() if device == "cuda" else None
+    if visible:  # JAX would take memory of every visible GPU
+        jax.config.update("jax_cuda_visible_devices", str(rank % len(visible)))
     try:
         devices = jax.local_devices()
     except (RuntimeError, AssertionError) as error:  # AssertionError has no message
         first_line = str(error).partition("\n")[0]
         message = f"JAX {jax.__version__} finds no NVIDIA device"
         raise Unavailable(f"{message}: {first_line}" if first_line else message) from error
-    jax.config.update("jax_default_device", devices[rank % len(devices)])
+    chosen = devices[rank % len(devices)]
+    jax.config.update("jax_default_device", chosen)
+    return chosen
+
+
+def require_precision(chosen: Any, precision: str) -> None:
+    """Raise Unsupported if the device `chosen` is a GPU that does not compute in `precision`."""
+    if capability := getattr(chosen, "compute_capability", None):  # such as "7.0"
+        major, minor = map(int, capability.split("."))
+        gpus.require_precision(precision, (major, minor), chosen.device_kind)
 
 
 def measure_product_precision() -> str:

@@ -8,7 +8,6 @@ in float32.
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, Tuple
@@ -18,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from xfbench.adapters.jax import checkpoint, device, pooling, profile, update
-from xfbench.worker import mixed, observe, scopes
+from xfbench.adapters.jax import checkpoint, device, pooling, profile, programs, update
+from xfbench.worker import mixed, observe, scopes, xla_program
 from xfbench.worker.channels_last import parameter_layouts
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import LOSS_SCALE, Group, Options, Profile, Unsupported
@@ -27,6 +26,9 @@ from xfbench.workloads import layers as xl
 from xfbench.workloads.solver import Solver
 
 LARS = True
+keep_programs = programs.keep_programs
+
+_THROUGH_HOST = "MPI_Allreduce of one message, through the host"
 
 Values = Dict[str, Any]
 Window = Tuple[int, int, int, int]
@@ -35,9 +37,11 @@ Window = Tuple[int, int, int, int]
 def build(network: xl.Network, solver: Solver, options: Options, group: Group) -> JaxTrainer:
     """Return a trainer for `network`. The only kernel is "xla".
 
-    Raises Unavailable if `options.device` is "cuda" and JAX finds no NVIDIA device.
+    Raises Unavailable if `options.device` is "cuda" and JAX finds no NVIDIA device. Raises
+    Unsupported if the GPU does not compute in `options.precision`.
     """
-    device.choose_device(options.device, group.rank)
+    chosen = device.choose_device(options.device, group.rank)
+    device.require_precision(chosen, options.precision)
     if options.precision == "float64":  # not reset later: float32 arrays have an explicit dtype
         jax.config.update("jax_enable_x64", True)
     return JaxTrainer(network, solver, options, group)
@@ -148,6 +152,7 @@ class JaxTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         self.network, self.solver, self.options = network, solver, options
         self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
+        self.through_host = group.strategy == "mpi" and options.device == "cuda"
         self.dtype = jnp.dtype("float64" if options.precision == "float64" else "float32")
         # The dtype of values between layers and of operands of products.
         short = options.precision in mixed.PRECISIONS
@@ -164,6 +169,9 @@ class JaxTrainer:
         self.velocities: Values = {name: jnp.zeros_like(self.values[name]) for name in self.learned}
         self.key = jax.random.key(options.seed)
         self.programs: Dict[Tuple[str, Any], Any] = {}
+        # For each program: "compiled" or "loaded", and how many seconds this took.
+        self.origins: list[tuple[str, float]] = []
+        self.first_step_origins: list[tuple[str, float]] = []
         self.iteration = 0
         self.gradient_draws = 0  # so that each computation of gradients has another dropout mask
         self.last_loss = jnp.zeros((), self.dtype)
@@ -178,6 +186,7 @@ class JaxTrainer:
     def step(self, batch: tuple[Any, Any]) -> None:
         rate = np.asarray(self.solver.learning_rate(self.iteration), self.dtype)
         number = np.int32(self.iteration)
+        earlier_programs = len(self.origins)
         if self.joined:
             self.last_loss, gradients, averages = self._loss_mean_gradients_and_averages(
                 number, batch
@@ -195,6 +204,8 @@ class JaxTrainer:
             self.last_loss, self.values, self.velocities = self._run_compiled(
                 self._train, self.values, self.velocities, rate, number, *batch, donated=(0, 1)
             )
+        if self.iteration == 0:
+            self.first_step_origins = self.origins[earlier_programs:]
         self.iteration += 1
 
     def wait_for_loss(self) -> float:
@@ -260,9 +271,21 @@ class JaxTrainer:
             "layout": "NHWC",
             "precision": self._detect_precision(),
             "kernel": "xla",
-            "kernel_evidence": [self._describe_step_program()],
+            "kernel_evidence": self._describe_step_program(),
             "pools": {"XLA": observe.count_threads_named("tf_XLAEigen")},
             "loss_scale": self.loss_scale,
+            "exchange": [_THROUGH_HOST] if self.through_host else [],
+            **self._describe_origin_of_first_step(),
+        }
+
+    def _describe_origin_of_first_step(self) -> dict[str, Any]:
+        if not self.first_step_origins:
+            return {}
+        origins, seconds = zip(*self.first_step_origins)
+        is_compiled = "compiled" in origins
+        return {
+            "step_program": "compiled" if is_compiled else "loaded",
+            "step_program_seconds": sum(seconds),
         }
 
     def _detect_precision(self) -> str:
@@ -271,20 +294,16 @@ class JaxTrainer:
         with jax.default_matmul_precision(self.products):
             return device.measure_product_precision()
 
-    def _describe_step_program(self) -> str:
-        """Return a sentence that counts the operations in XLA's optimised program of a step."""
+    def _describe_step_program(self) -> list[str]:
+        """Return sentences about the kernels in XLA's optimised program of a step."""
         program = self._last_compiled_step_program()
         if program is None:
-            return "no step has run yet"
-        calls: Counter[str] = Counter()
-        for line in program.as_text().splitlines():
-            _, separator, target = line.partition('custom_call_target="')
-            calls["convolution"] += " convolution(" in line
-            calls["dot"] += " dot(" in line
-            calls["fusion"] += " fusion(" in line
-            calls[target.partition('"')[0]] += bool(separator)
-        shown = ", ".join(f"{name} ×{count}" for name, count in sorted(calls.items()) if count)
-        return f"the step that XLA compiled contains {shown}"
+            return ["no step has run yet"]
+        text = program.as_text()
+        shown = xla_program.describe_kernels(text) if text else ["requested, not shown"]
+        if version := observe.cudnn_version():
+            shown.append(f"the version of cuDNN is {version}")
+        return shown
 
     def _last_compiled_step_program(self) -> Any:
         """Return the latest compiled program of a training step; None before the first step.
@@ -306,11 +325,26 @@ class JaxTrainer:
         loss, gradients, averages = self._run_compiled(
             self._loss_gradients_and_averages, self.values, iteration, *batch
         )
-        if self.joined:
+        if self.joined and self.through_host:
+            flat = np.array(self._run_compiled(self._flatten, gradients))
+            self.joined.average_in_place([flat])
+            gradients = self._run_compiled(self._split, jnp.array(flat))
+        elif self.joined:
             means = {name: np.array(gradients[name]) for name in self.learned}
             self.joined.average_in_place(list(means.values()))
             gradients = {name: jnp.array(mean) for name, mean in means.items()}
         return loss, gradients, averages
+
+    def _flatten(self, gradients: Values) -> Any:
+        """Return all gradients as one vector, so that one copy moves them to the host."""
+        return jnp.concatenate([gradients[name].ravel() for name in self.learned])
+
+    def _split(self, flat: Any) -> Values:
+        """Return the gradients that `_flatten` has joined."""
+        shapes = [self.layouts[name].stored for name in self.learned]
+        ends = np.cumsum([np.prod(shape) for shape in shapes])
+        parts = jnp.split(flat, ends[:-1])
+        return {name: part.reshape(shape) for name, part, shape in zip(self.learned, parts, shapes)}
 
     def _canonical(self, name: str, value: Any) -> np.ndarray:
         return self.layouts[name].to_canonical_layout(np.asarray(value))
@@ -327,8 +361,9 @@ class JaxTrainer:
         key = function.__name__, shapes
         if key not in self.programs:
             with jax.default_matmul_precision(self.products):
-                executable = jax.jit(function, donate_argnums=donated).lower(*arguments).compile()
-            self.programs[key] = executable
+                lowered = jax.jit(function, donate_argnums=donated).lower(*arguments)
+                self.programs[key], origin, seconds = programs.compile_or_load(lowered)
+            self.origins.append((origin, seconds))
         return self.programs[key](*arguments)
 
     def _loss_outputs_and_averages(

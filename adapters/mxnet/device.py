@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import mxnet as mx
@@ -29,6 +30,24 @@ def context(device: str, rank: int) -> Any:
         message = f"MXNet {mx.__version__}, built {built}"
         raise Unavailable(f"{message}, finds no NVIDIA device")
     return mx.gpu(rank % count)
+
+
+@lru_cache(maxsize=None)
+def stores_unbiased_variance(mx_context: Any, dtype: str, eps: float) -> bool:
+    """Return whether a batch norm stores the unbiased variance of a batch, as cuDNN's does.
+
+    MXNet's own kernels store the biased variance. This function measures what runs.
+    """
+    images = mx.nd.array([0.0, 1.0], mx_context, dtype).reshape((2, 1, 1, 1))
+    gamma, beta, mean, variance = (mx.nd.zeros(1, mx_context, dtype) for _ in range(4))
+    gamma.attach_grad()
+    with mx.autograd.record():
+        output = mx.nd.BatchNorm(
+            images, gamma, beta, mean, variance, eps=eps, momentum=0, fix_gamma=False
+        )
+    output.backward()
+    gamma.grad.wait_to_read()  # the backward pass may write the variance
+    return float(variance.asscalar()) > 0.375  # biased: 0.25; unbiased: 0.5
 
 
 def measure_product_precision(mx_context: Any) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+from xfbench.adapters.mxnet import device
+from xfbench.worker import distributed
 from xfbench.worker.protocol import Options, TrainingFiles
 
 _CHECKED_TOGETHER = 16
@@ -26,6 +28,8 @@ class MXNetReader:
 
     def __init__(self, files: TrainingFiles, options: Options) -> None:
         self.files, self.precision = files, options.precision
+        rank, _ = distributed.rank_and_size()
+        self.place = device.context(options.device, rank)
 
     def epoch(self, seed: int) -> Iterator[tuple[Any, Any]]:
         pixels = self.files.workload.pixels
@@ -42,8 +46,8 @@ class MXNetReader:
             **dict(zip(("mean_r", "mean_g", "mean_b"), mean)),
         )
         for _, batch in zip(range(self.files.image_count // self.files.batch_size), batches):
-            # The arrays are in pinned memory, which MXNet treats as another device.
-            images, labels = (array.as_in_context(mx.cpu()) for array in batch.data + batch.label)
+            # The arrays are in pinned memory, which MXNet treats as another device than the CPU.
+            images, labels = (array.as_in_context(self.place) for array in batch.data + batch.label)
             if pixels.order == "BGR":
                 images = mx.nd.reverse(images, axis=1)
             yield images.astype(self.precision, copy=False), labels.astype("int32")

@@ -189,7 +189,8 @@ class _Averages:
     """The running averages of all BatchNorm layers, as one vector outside the graph.
 
     The graph has arrays for the averages. A training step overwrites these arrays with the mean and
-    the biased variance of the batch. Therefore the averages themselves are kept here.
+    the variance of the batch, which is biased except with cuDNN. Therefore the averages themselves
+    are kept here.
     """
 
     def __init__(self, network: xl.Network, tensors: Any, precision: str) -> None:
@@ -201,7 +202,13 @@ class _Averages:
         self.precision, self.place = precision, self.arrays[0].list_ctx()[0]
         self.momenta = np.array([layer.momentum for layer, _ in tracked])
         self.pixels = np.array([prod(network.shapes[layer.name][1:]) for layer, _ in tracked])
-        self.biased = np.array([kind == "variance" for _, kind in tracked])
+        self.biased = np.array(
+            [
+                kind == "variance"
+                and not device.stores_unbiased_variance(self.place, precision, layer.eps)
+                for layer, kind in tracked
+            ]
+        )
         self.keep = self._repeat_per_channel(self.momenta)
         self.take: dict[int, Any] = {}
         self.read_from_graph()

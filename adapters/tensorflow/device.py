@@ -6,29 +6,38 @@ The device must be chosen before TensorFlow does anything else in the process.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from xfbench.worker import rounding
+from xfbench.worker import gpus, rounding
 from xfbench.worker.protocol import Options, Unavailable
 
 
 @lru_cache(maxsize=None)
-def choose_device(device: str, rank: int) -> None:
-    """Make TensorFlow compute on `device`, "cpu" or "cuda".
+def choose_device(device: str, rank: int) -> Any:
+    """Make TensorFlow compute on `device`, "cpu" or "cuda". Return the GPU, or None on the CPU.
 
     For "cuda", TensorFlow uses the GPU whose index is `rank` modulo the number of GPUs. Raises
     Unavailable if `device` is "cuda" and TensorFlow finds no NVIDIA device.
     """
-    gpus = tf.config.list_physical_devices("GPU")
-    if device == "cuda" and not gpus:
+    found = tf.config.list_physical_devices("GPU")
+    if device == "cuda" and not found:
         built = "for CUDA" if tf.test.is_built_with_cuda() else "without CUDA"
         message = f"TensorFlow {tf.__version__}, built {built}"
         raise Unavailable(f"{message}, finds no NVIDIA device")
     # TensorFlow would use every visible GPU.
-    rank_gpus = [gpus[rank % len(gpus)]] if device == "cuda" else []
+    rank_gpus = [found[rank % len(found)]] if device == "cuda" else []
     tf.config.set_visible_devices(rank_gpus, "GPU")
+    return next(iter(rank_gpus), None)
+
+
+def require_precision(gpu: Any, precision: str) -> None:
+    """Raise Unsupported if `gpu` does not compute in `precision`. None: nothing is checked."""
+    details = tf.config.experimental.get_device_details(gpu) if gpu else {}
+    name = details.get("device_name", "")
+    gpus.require_precision(precision, details.get("compute_capability"), name)
 
 
 def set_product_precision(precision: str) -> None:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, List, Tuple
+from typing import Any, Iterable, List, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -146,3 +146,12 @@ def output(layer: xl.Layer, inputs: list[Any], parts: dict[str, Any], dropout: b
     if isinstance(layer, xl.Eltwise):
         return tf.add_n(inputs)
     raise TypeError(f"the TensorFlow adapter does not translate {type(layer).__name__}")
+
+
+def find_convolution_layouts(nodes: Iterable[Any]) -> set[str]:
+    """Return the layouts in which the nodes of an executed graph convolve, such as "NCHW"."""
+    return {
+        node.attr["data_format"].s.decode()
+        for node in nodes
+        if "Conv2D" in node.op and "data_format" in node.attr
+    }

@@ -30,9 +30,11 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
     """Return a trainer for `network`. Only the kernel "xla" compiles the step with XLA.
 
     Raises Unavailable if `options.device` is "cuda" and TensorFlow finds no NVIDIA device. Raises
-    Unsupported for the kernel "xla" with several ranks.
+    Unsupported for the kernel "xla" with several ranks, and if the GPU does not compute in
+    `options.precision`.
     """
-    device.choose_device(options.device, group.rank)
+    gpu = device.choose_device(options.device, group.rank)
+    device.require_precision(gpu, options.precision)
     device.set_product_precision(options.precision)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
@@ -89,6 +91,7 @@ class TensorFlowTrainer:
         self.last_loss = tf.zeros(())
         self.operations: Counter[str] = Counter()
         self.on_gpu: Counter[str] = Counter()
+        self.convolution_layouts: set[str] = set()
 
     def load(self, images: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
         channels_last = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
@@ -104,9 +107,10 @@ class TensorFlowTrainer:
         if self.iteration == 0:
             metadata = context.context().export_run_metadata()
             context.context().disable_graph_collection()
-            nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+            nodes = [node for part in metadata.partition_graphs for node in part.node]
             self.operations = Counter(node.op for node in nodes)
             self.on_gpu = Counter(node.op for node in nodes if "GPU" in node.device)
+            self.convolution_layouts = graph.find_convolution_layouts(nodes)
         self.iteration += 1
 
     def wait_for_loss(self) -> float:
@@ -192,7 +196,8 @@ class TensorFlowTrainer:
             kernel, evidence = "eigen", "the executed step contains no oneDNN operation"
         return {
             "framework_version": tf.__version__,
-            "layout": "NHWC",
+            # TensorFlow may choose another layout than the adapter's. XLA shows none.
+            "layout": " and ".join(sorted(self.convolution_layouts)) or "NHWC",
             "precision": self._detect_precision(),
             "kernel": kernel,
             "kernel_evidence": [evidence],

@@ -9,8 +9,15 @@ from typing import Any
 import torch
 from torch import distributed, nn
 
+from xfbench.worker import gpus
 from xfbench.worker.distributed import exchange_rank_addresses
 from xfbench.worker.protocol import Group
+
+
+def require_precision(precision: str) -> None:
+    """Raise Unsupported if the selected GPU does not compute in `precision`."""
+    capability, name = torch.cuda.get_device_capability(), torch.cuda.get_device_name()
+    gpus.require_precision(precision, capability, name)
 
 
 def select_gpu_and_connect_ddp_ranks(group: Group, device: str) -> None:
@@ -31,6 +38,41 @@ def select_gpu_and_connect_ddp_ranks(group: Group, device: str) -> None:
     )
     # The group's threads may hold tensors, which must be freed before the interpreter ends.
     atexit.register(distributed.destroy_process_group)
+
+
+class MpiExchange:
+    """The strategy "mpi": gradients are averaged by MPI, which reads memory of the host.
+
+    Gradients on a GPU are flattened there, and copied in one piece to pinned memory and back.
+    """
+
+    def __init__(self, ranks: Any) -> None:
+        self.ranks = ranks
+        self.buffer: Any = None
+
+    def average(self, gradients: list[torch.Tensor]) -> None:
+        """Replace each gradient by its mean over the ranks."""
+        if gradients[0].device.type == "cuda":
+            self.average_flattened(gradients)
+            return
+        # A convolution's gradient may be channels last, like its weight.
+        contiguous = [gradient.contiguous() for gradient in gradients]
+        self.ranks.average_in_place([gradient.numpy() for gradient in contiguous])
+        for gradient, mean in zip(gradients, contiguous):
+            if gradient is not mean:
+                gradient.copy_(mean)
+
+    def average_flattened(self, gradients: list[torch.Tensor]) -> None:
+        """Replace each gradient by its mean over the ranks, with one copy in each direction."""
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        if self.buffer is None:
+            self.buffer = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=flat.is_cuda)
+        self.buffer.copy_(flat)
+        self.ranks.average_in_place([self.buffer.numpy()])
+        flat.copy_(self.buffer, non_blocking=True)
+        sizes = [gradient.numel() for gradient in gradients]
+        for gradient, mean in zip(gradients, flat.split(sizes)):
+            gradient.copy_(mean.view(gradient.shape))
 
 
 def wrap_in_ddp(graph: nn.Module, group: Group) -> nn.Module:

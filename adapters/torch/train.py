@@ -65,6 +65,8 @@ class TorchTrainer:
     def __init__(self, network: xl.Network, solver: Solver, options: Options, group: Group) -> None:
         _set_process_options(options)
         exchange.select_gpu_and_connect_ddp_ranks(group, options.device)
+        if options.device == "cuda":
+            exchange.require_precision(options.precision)
         self.solver, self.options = solver, options
         self.device = torch.device(options.device)
         self.dtype = torch.float64 if options.precision == "float64" else torch.float32
@@ -102,7 +104,9 @@ class TorchTrainer:
         self.training: Any = self._compile_if_inductor(self.parallel or self.graph)
         self.scaler = update.create_gradient_scaler(options)
         self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
-        self.joined: Any = AllReduce(group) if group.strategy == "mpi" else None
+        with_mpi = group.strategy == "mpi"
+        self.joined: Any = exchange.MpiExchange(AllReduce(group)) if with_mpi else None
+        self.through_host = with_mpi and options.device == "cuda"
         self.iteration = 0
         self.batch: Any = None
         self.passed: Any = None
@@ -220,7 +224,7 @@ class TorchTrainer:
             "kernel": kernel,
             "kernel_evidence": evidence,
             "pools": {"intra-op": torch.get_num_threads()},
-            "exchange": self._describe_ddp(),
+            "exchange": self._describe_exchange(),
             "loss_scale": self.scaler.get_scale() if self.scaler.is_enabled() else None,
         }
 
@@ -248,8 +252,10 @@ class TorchTrainer:
         """
         return tensor
 
-    def _describe_ddp(self) -> list[str]:
-        """Return a line with DDP's backend, bucket sizes and hook; no line without DDP."""
+    def _describe_exchange(self) -> list[str]:
+        """Return a line with DDP's backend, bucket sizes and hook, or that MPI uses the host."""
+        if self.through_host:
+            return ["MPI_Allreduce of one message, through pinned memory of the host"]
         if not self.parallel:
             return []
         logging_data = self.parallel._get_ddp_logging_data()
@@ -393,13 +399,7 @@ class TorchTrainer:
         self.passed, self.gradient_function = scores.dtype, type(scores.grad_fn).__name__
         self.scaler.scale(loss).backward()
         if self.joined:
-            gradients = [self.tensors[name].grad for name in self.learned]
-            # A convolution's gradient may be channels last, like its weight.
-            on_host = [gradient.cpu().contiguous() for gradient in gradients]
-            self.joined.average_in_place([gradient.numpy() for gradient in on_host])
-            for gradient, mean in zip(gradients, on_host):
-                if gradient is not mean:
-                    gradient.copy_(mean)
+            self.joined.average([self.tensors[name].grad for name in self.learned])
         return loss.detach()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]

@@ -4,7 +4,7 @@ import pytest
 
 from xfbench.analysis.costs import costs_of_launches
 from xfbench.model.record import Epoch
-from xfbench.rendering.tables import time_to_accuracy_text
+from xfbench.rendering.tables import first_step_origin_text, time_to_accuracy_text
 
 
 def build_epochs(*accuracies):
@@ -122,3 +122,22 @@ def test_invalid_launch_has_no_part_in_costs(trained):
     invalid = invalid.model_copy(update={"status": "invalid", "reason": "swap"})
     launch_costs = costs_of_launches([trained(0.9), invalid], 0.95)
     assert (launch_costs.startup_seconds, launch_costs.peak_rss_bytes) == (2.0, 10**8)
+
+
+@pytest.mark.parametrize(
+    ("origins", "share", "words"),
+    [
+        (("loaded", "loaded"), 1.0, " (loaded)"),
+        (("compiled", "loaded"), 0.5, " (some loaded)"),
+        (("compiled", None), 0.0, ""),
+    ],
+)
+def test_first_steps_that_loaded_their_program_are_marked(record, origins, share, words):
+    def make(number, origin):
+        made = record(launch=number)
+        observed = made.observed.model_copy(update={"step_program": origin})
+        return made.model_copy(update={"observed": observed})
+
+    costs = costs_of_launches([make(n, origin) for n, origin in enumerate(origins, 1)], 0.95)
+    assert costs.first_step_loaded == share
+    assert first_step_origin_text(costs) == words

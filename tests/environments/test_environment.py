@@ -120,10 +120,14 @@ def test_removed_environment_is_created_again(write_adapter, numpy_lock):
     folder = environment.ensure_environment(description).prefix
     other_folder = folder.with_name(f"{description.name}-nightly-{'0' * 12}")
     other_folder.mkdir()
+    programs = environment.compiled_programs_folder()
+    for name in (description.name, "other"):
+        (programs / f"{name}-{'0' * 12}").mkdir(parents=True)
     assert environment.remove_all_environments(
         description
     ) and not environment.remove_all_environments(description)
     assert other_folder.exists() and not folder.exists()
+    assert [path.name for path in programs.iterdir()] == [f"other-{'0' * 12}"]
     assert environment.find_environment(description) is None
     assert environment.ensure_environment(description).version
 

@@ -199,6 +199,26 @@ def test_a_job_has_the_options_of_its_site(make_plan, tmp_path):
     file.write_text('title = "g"\nlauncher = "slurm"\nscript_options = ["--gres=gpu:1"]\n')
     [job_on_gpu] = build_jobs(make_plan(site=str(file), device=["cuda"]), tmp_path)
     assert "#SBATCH --gres=gpu:1" in slurm.job_script(job_on_gpu).splitlines()
+    assert "--gpus" not in slurm.job_script(job_on_gpu)
+
+
+@pytest.mark.parametrize(
+    ("site", "options"),
+    [
+        ('extends = "generic-slurm"', ["--gpus-per-task=1"]),
+        ('gpu_options = ["--gpus-per-node={per_node}"]', ["--gpus-per-node=2"]),
+        ('forbidden = ["--gpus-per-task"]', []),
+        ("gpu_options = []", []),
+    ],
+)
+def test_a_job_asks_slurm_for_the_gpus_of_its_ranks(make_plan, tmp_path, site, options):
+    file = tmp_path / "gpus.toml"
+    file.write_text(f'title = "g"\nlauncher = "slurm"\n{site}\n')
+    ranks = {"ranks": [2], "scaling": "weak", "site": str(file)}
+    for device, expected in (("cuda", options), ("cpu", [])):
+        [job_of_device] = build_jobs(make_plan(device=[device], **ranks), tmp_path)
+        lines = slurm.job_script(job_of_device).splitlines()
+        assert [line for line in lines if "gpus" in line] == [f"#SBATCH {o}" for o in expected]
 
 
 def test_a_dry_run_of_finished_launches_prints_no_job_script(make_plan, tmp_path, monkeypatch):

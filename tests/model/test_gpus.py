@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from tests import nvml
-from xfbench.host import conditions, machine
+from tests import fake_framework, nvml
+from xfbench.execution import launch
+from xfbench.host import conditions, machine, sites
 from xfbench.model import gpus
 from xfbench.model.gpus import Gpu
 
@@ -29,6 +30,12 @@ SILENT = Gpu(
     | {"slowed_seconds": {}}
 )
 WALL_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def forget_simulated_gpus():
+    yield
+    machine.describe_machine.cache_clear()
 
 
 @pytest.mark.parametrize("gpu", [FREE, SILENT], ids=["free", "silent"])
@@ -110,6 +117,65 @@ def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
     assert gpu.slowed_of_seconds == record.measurement.energy_seconds > 0
     assert gpu.uuid_hash and "GPU-1" not in gpu.uuid_hash
     assert gpu.model_copy(update={"uuid_hash": None, "slowed_of_seconds": 10.0}) == FREE
+
+
+@pytest.mark.parametrize(
+    ("visible", "site", "status"),
+    [
+        ("MIG-a,MIG-b", "", "ok"),
+        ("MIG-a,nothing,MIG-b", "", "unavailable"),  # CUDA ignores what follows a wrong name
+        ("MIG-a", "", "unavailable"),
+        ("MIG-a", "share_gpus = true", "ok"),
+    ],
+)
+def test_ranks_need_a_gpu_each_unless_the_site_lets_them_share(
+    launch_fake, tmp_path, monkeypatch, visible, site, status
+):
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler")
+    nvml.build(tmp_path)
+    nvml.write_device(tmp_path / "values")
+    variables = {
+        "LD_LIBRARY_PATH": str(tmp_path),
+        "NVML_VALUES": str(tmp_path / "values"),
+        "CUDA_VISIBLE_DEVICES": visible,
+    }
+    adapter = {"devices": ["cpu", "cuda"], "variables": variables}
+    file = tmp_path / "mine.toml"
+    file.write_text(f'title = "mine"\n{site}\n')
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
+    name = sites.register_file(str(file))
+    record, _ = launch_fake(device="cuda", adapter=adapter, site=name, **fake_framework.TWO_RANKS)
+    assert record.status == status, record.reason
+    if status == "unavailable":
+        assert "another rank of this node uses the same GPU: start at most 1" in record.reason
+
+
+def test_more_ranks_than_gpus_are_refused_before_the_launch(launch_fake, monkeypatch):
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    adapter = {"devices": ["cpu", "cuda"]}
+    record, folder = launch_fake(device="cuda", adapter=adapter, **fake_framework.TWO_RANKS)
+    assert (record.status, folder.exists()) == ("unavailable", False)
+    assert record.reason.startswith("2 ranks on a node need 2 GPUs, but it has 1")
+
+
+@pytest.mark.parametrize(("nodes", "is_refused"), [(1, True), (2, False)])
+def test_more_ranks_than_the_gpus_of_a_node_are_not_submitted(tmp_path, nodes, is_refused):
+    file = tmp_path / "mine.toml"
+    file.write_text('title = "mine"\nlauncher = "slurm"\ngpus = 4\n')
+    cell = fake_framework.cell(
+        framework="torch",
+        kernel="cudnn",
+        device="cuda",
+        launcher="slurm",
+        site=sites.register_file(str(file)),
+        **{**fake_framework.TWO_RANKS, "strategy": "ddp", "ranks": 8, "global_batch_size": 32},
+        nodes=nodes,
+    )
+    obstacle = launch.launch_obstacle(cell.request(1))
+    assert (obstacle is not None) == is_refused
+    assert not is_refused or "8 ranks on a node need 8 GPUs, but it has 4" in obstacle[1]
 
 
 NVIDIA_SMI_SCRIPT = """#!/bin/sh

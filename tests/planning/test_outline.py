@@ -116,12 +116,38 @@ def test_pinning_and_too_many_threads_of_a_job_are_shown(cell, tmp_path, monkeyp
     assert " · pinned to cores · " in described and described.endswith("1 launch")
 
 
-def test_jobs_on_gpus_without_a_gpu_are_a_warning(cell):
-    def warnings(**fields):
-        return list_warnings(cell(device="cuda", launcher="slurm", **fields))
-
-    assert "ask for no GPU" in warnings()[0]
+def test_jobs_on_gpus_without_a_gpu_are_a_warning(cell, tmp_path):
+    site = tmp_path / "site.toml"
+    site.write_text('title = "s"\nlauncher = "slurm"\ngpu_options = []\n')
+    on_gpu = {"device": "cuda", "launcher": "slurm"}
+    assert "ask for no GPU" in list_warnings(cell(**on_gpu, site=str(site)))[0]
+    assert not list_warnings(cell(**on_gpu))
     assert not list_warnings(cell(device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads", "is_warned"),
+    [
+        ({}, {12, 6, 3}, True),
+        ({"threads": [3]}, {3}, False),
+        ({"nodes": [1, 2], "launcher": "mpi"}, {12, 6, 3}, False),  # 1 rank, and 2 ranks on 2 nodes
+        ({"device": ["cuda"]}, {3}, False),
+    ],
+)
+def test_ranks_with_other_threads_have_no_efficiency(
+    tmp_path, monkeypatch, settings, threads, is_warned
+):
+    """On GPUs, a rank has its share of the cores whatever the number of ranks."""
+    monkeypatch.setattr(machine, "usable_cores", lambda: 12)
+    site = tmp_path / "site.toml"
+    site.write_text('title = "s"\ncores = 12\ngpus = 4\n')
+    ranks = {"ranks": [1, 2, 4], "scaling": "strong", "site": str(site)}
+    plan = plan_builder.build_plan(
+        {"framework": ["torch"], "workload": ["lenet"], **ranks, **settings}
+    )
+    assert {request.threads for request in plan.requests} == threads
+    warnings = build_outline(plan, lambda _: None, []).warnings
+    assert any("no efficiency" in text for text in warnings) == is_warned
 
 
 def test_a_number_of_threads_that_follows_from_this_host_is_a_warning_for_jobs(cell, monkeypatch):

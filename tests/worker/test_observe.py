@@ -1,5 +1,6 @@
 """What a process says of its threads, and of the processes that it started."""
 
+import shutil
 import subprocess
 import sys
 
@@ -55,3 +56,17 @@ def test_cpu_time_of_children_includes_time_in_the_kernel(start_child):
     start_child("import os\nwhile os.times().system < 0.5: os.urandom(10**6)")
     cpu_seconds = observe.descendants_cpu_seconds() - before
     assert cpu_seconds >= 0.5
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_version_of_cudnn_is_that_of_the_mapped_library(tmp_path):
+    source, library = tmp_path / "cudnn.c", tmp_path / "libcudnn.so.9"
+    source.write_text("#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    code = (
+        "import ctypes, sys; from xfbench.worker import observe; print(observe.cudnn_version());"
+        "ctypes.CDLL(sys.argv[1]); print(observe.cudnn_version())"
+    )
+    command = [sys.executable, "-c", code, str(library)]
+    completed = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert completed.stdout.split() == ["None", "91900"]

@@ -17,11 +17,13 @@ _MIN_GPU_ENERGY_SECONDS = 1.0
 class Costs:
     """The costs of one cell, from its ok launches.
 
-    Each value is the median over the launches. Except for `accuracy_seconds`, it is None unless
+    Most values are medians over the launches. Except for `accuracy_seconds`, they are None unless
     every launch has the value.
 
     - `startup_seconds`: from the start of the process until the framework is loaded.
     - `build_seconds`: duration of building the network.
+    - `first_step_loaded`: the share of launches whose first step loaded its program instead of
+      compiling it. A launch counts as compiled if its framework does not say.
     - `solution_seconds`: start-up, building and the steps of all epochs, without evaluations.
     - `accuracy_seconds`: start-up, building and training until the test accuracy is at least
       `target`, without evaluations. Between two evaluations, the accuracy is interpolated. A launch
@@ -39,6 +41,7 @@ class Costs:
     startup_seconds: float | None
     build_seconds: float | None
     first_step_seconds: float | None
+    first_step_loaded: float
     solution_seconds: float | None
     accuracy_seconds: float | None
     accuracy_reached: int
@@ -74,6 +77,7 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
         startup_seconds=median_field_if_all_known("startup_seconds"),
         build_seconds=median_field_if_all_known("build_seconds"),
         first_step_seconds=median_field_if_all_known("first_step_seconds"),
+        first_step_loaded=sum(map(_is_first_step_loaded, ok_records)) / max(1, len(ok_records)),
         solution_seconds=median_if_all_known(_startup_build_and_training_seconds),
         accuracy_seconds=_median_with_startup_and_build(runs, times),
         accuracy_reached=sum(time.is_reached for time in times),
@@ -83,6 +87,10 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
         joules_per_image=median_if_all_known(_joules_per_image),
         target=target_accuracy,
     )
+
+
+def _is_first_step_loaded(record: Record) -> bool:
+    return record.observed is not None and record.observed.step_program == "loaded"
 
 
 def _startup_build_and_training_seconds(record: Record) -> float | None:

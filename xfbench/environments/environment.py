@@ -39,6 +39,7 @@ _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
 # Variables that a worker inherits. No others, because only the request decides threads and kernels.
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
+_LIBRARIES = "LD_LIBRARY_PATH"  # inherited by an interpreter that the user named
 
 Say = Callable[[str], None]
 
@@ -75,7 +76,7 @@ class Environment:
         - Variables in `loaded`.
         - Variables that the adapter declares, with "{threads}" and "{prefix}" replaced.
         """
-        names = (*_INHERITED, "LD_LIBRARY_PATH") if self.kind == "python" else _INHERITED
+        names = (*_INHERITED, _LIBRARIES) if self.kind == "python" else _INHERITED
         inherited = {key: os.environ[key] for key in names if key in os.environ}
         chosen = {
             **adapter.environment.variables,
@@ -94,6 +95,11 @@ class Environment:
                 for key, value in chosen.items()
             },
         }
+
+
+def is_inherited(name: str) -> bool:
+    """Return whether a worker may inherit the variable from this process."""
+    return name in (*_INHERITED, _LIBRARIES)
 
 
 def determine_kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:
@@ -174,7 +180,7 @@ def ensure_environment(
 def remove_all_environments(adapter: Adapter) -> bool:
     """Delete the framework's environments in the cache, and return whether there were any.
 
-    Environments of older locks are deleted too.
+    Environments of older locks are deleted too, and the programs that the framework compiled.
     """
     own_name = re.compile(rf"{re.escape(adapter.name)}-[0-9a-f]{{12}}")
     folders = [
@@ -185,7 +191,15 @@ def remove_all_environments(adapter: Adapter) -> bool:
     for folder in folders:
         with locks.exclusive(Path(f"{folder}.lock"), f"creates {adapter.name}'s environment"):
             shutil.rmtree(folder)
+    for programs in compiled_programs_folder().glob(f"{adapter.name}-*"):
+        if own_name.fullmatch(programs.name):
+            shutil.rmtree(programs, ignore_errors=True)
     return bool(folders)
+
+
+def compiled_programs_folder() -> Path:
+    """Return the folder of the programs that frameworks compile and keep."""
+    return paths.cache() / "programs"
 
 
 def describe_existing_environments() -> list[dict[str, Any]]:

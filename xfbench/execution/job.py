@@ -22,7 +22,7 @@ from typing import Any
 
 from xfbench.base import digests, private_names, processes, safe_read
 from xfbench.base.errors import UnavailableError
-from xfbench.environments import allocators, worker_archive
+from xfbench.environments import allocators, environment, worker_archive
 from xfbench.environments.environment import Environment
 from xfbench.execution import probing, ranks, starting
 from xfbench.execution.starting import Start
@@ -37,6 +37,7 @@ from xfbench.worker.distributed import host_address, path_for_rank
 from xfbench.workloads import Workload
 
 _REPLY = "reply.json"
+PROGRAM_CACHE = "program_cache"  # a field of jobs
 # The start of command.sh for a launch in a Slurm job. The field separator is a line end, so that
 # the variables of the job may contain spaces.
 _RERUN_IN_ALLOCATION = """\
@@ -71,8 +72,21 @@ def build_job_document(
         "remote": _may_use_other_nodes(request),
         "strategy_options": resolve_strategy_options(request),
         "reserved_cores": sites.load_site(request.site).reserved_cores_here(),
+        "share_gpus": sites.load_site(request.site).share_gpus,
+        **_build_program_cache_fields(request),
         **more,
     }
+
+
+def _build_program_cache_fields(request: Request) -> dict[str, str]:
+    """Return the job's field `program_cache`: the folder of programs of all frameworks.
+
+    The result is empty if the framework keeps no compiled programs on the device.
+    """
+    keeps_programs = adapter.load(request.framework, request.revision).keeps_programs
+    if request.device not in keeps_programs:
+        return {}
+    return {PROGRAM_CACHE: str(environment.compiled_programs_folder())}
 
 
 def resolve_strategy_options(request: Request) -> dict[str, Value]:
@@ -110,7 +124,9 @@ def run_job(
         return _run_and_read_reply(
             job_digest, request, framework_adapter, framework_environment, folder, time_limit
         )
-    finally:  # the worker may have died before it removed its checkpoints
+    finally:  # the worker may have died before it removed its checkpoints and links
+        for link in folder.glob("programs.*"):
+            link.unlink()
         if "checkpoint_folder" in job:
             shutil.rmtree(folder / job["checkpoint_folder"], ignore_errors=True)
 
@@ -418,7 +434,10 @@ def _write_commands_for_manual_rerun(
         last = " &\n".join(["rm -f meeting meeting.*", *lines, "wait"]).replace(" &", "", 1)
     preamble = ""
     if any(_is_in_slurm_job(command) for command in commands):
-        allocation = slurm.allocation_command(request.nodes, request.ranks, request.threads)
+        site = sites.load_site(request.site)
+        allocation = slurm.allocation_command(
+            request.nodes, request.ranks, request.threads, site.gpu_options_for(request.device)
+        )
         preamble = _RERUN_IN_ALLOCATION.replace("{command}", f"{allocation} sh command.sh")
     script.write_text(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"

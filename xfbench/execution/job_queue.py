@@ -28,6 +28,7 @@ from xfbench.execution.launch import LaunchContext
 from xfbench.execution.outcome import describe_outcome
 from xfbench.host import sites
 from xfbench.launchers import slurm
+from xfbench.launchers.resources import Resources
 from xfbench.model import facts, training
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
@@ -245,6 +246,8 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
         )
     per_node = max(request.ranks // request.nodes for request in plan.requests)
     cpus = max(request.ranks // request.nodes * request.threads for request in plan.requests)
+    device = "cuda" if any(request.device == "cuda" for request in plan.requests) else "cpu"
+    resources = Resources(per_node * nodes, nodes, -(-cpus // per_node))
     folder = store.folder / "jobs" / plan.job_name()
     inherited_names = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
     return slurm.Job(
@@ -256,11 +259,14 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
         folder=folder,
         nodes=nodes,
         ranks_per_node=per_node,
-        threads=-(-cpus // per_node),
+        threads=resources.threads,
         minutes=min(plan.submission.minutes, limits.max_minutes or plan.submission.minutes),
         queue=queue,
         account=plan.submission.account or site.account,
-        options=site.script_options,
+        options=(
+            *site.script_options,
+            *resources.fill_placeholders(site.gpu_options_for(device)),
+        ),
         variables=tuple((name, os.environ[name]) for name in inherited_names if name in os.environ),
     )
 

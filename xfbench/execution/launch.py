@@ -13,7 +13,7 @@ from typing import Any
 
 from xfbench.environments.environment import Environment
 from xfbench.execution import job, record_builder
-from xfbench.host import conditions, machine, media, roofline
+from xfbench.host import conditions, machine, media, roofline, sites
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import (
     CertifiedFields,
@@ -99,12 +99,18 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """
     if reason := capabilities.refusal_reason(request):
         return "unsupported", reason
-    if (
-        request.device == "cuda"
-        and request.launcher != "slurm"
-        and not machine.list_accelerator_models()
-    ):
+    if request.device != "cuda":
+        return None
+    gpus_here = machine.count_visible_gpus() if request.launcher != "slurm" else None
+    if gpus_here == 0:
         return "unavailable", "no NVIDIA device was found here"
+    site, per_node = sites.load_site(request.site), request.ranks // request.nodes
+    gpus = gpus_here if request.launcher == "local" else site.gpus
+    if gpus and gpus < per_node and not site.share_gpus:
+        return "unavailable", (
+            f"{per_node} ranks on a node need {per_node} GPUs, but it has {gpus}: start fewer "
+            "ranks, or set share_gpus in the site file"
+        )
     return None
 
 

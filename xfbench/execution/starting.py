@@ -63,8 +63,7 @@ def build_start(
     Raises UnavailableError if no MPI library or launcher is found.
     """
     site = sites.load_site(request.site)
-    interface_variables = {"XFBENCH_INTERFACE": site.interface} if site.interface else {}
-    base = base.with_environment({**site.variables, **interface_variables})
+    base = base.with_environment(_build_network_variables(request, site))
     resources = Resources(
         ranks=request.ranks,
         nodes=request.nodes,
@@ -95,6 +94,26 @@ def build_start(
     base = _with_mpi_library(base, str(bundled_mpi / "lib/libmpi.so.12"), framework_adapter)
     program = str(bundled_mpi / "bin/mpiexec")
     return Start(mpi.build_commands(base, resources, program, "mpich"), True)
+
+
+def _build_network_variables(request: Request, site: Site) -> dict[str, str]:
+    """Return the variables of the ranks that say how they reach each other.
+
+    - The user's settings of NCCL, if the ranks use GPUs.
+    - The site's interface, for xfbench, NCCL ("=" stands for an exact name) and gloo.
+    - The site's variables, which have precedence.
+    """
+    variables = {
+        name: value
+        for name, value in select_inherited_variables(os.environ).items()
+        if name.startswith("NCCL_") and request.device == "cuda"
+    }
+    if site.interface:
+        variables["XFBENCH_INTERFACE"] = site.interface
+    if site.interface and (request.launcher == "slurm" or request.nodes > 1 or site.hosts):
+        variables["NCCL_SOCKET_IFNAME"] = f"={site.interface}"
+        variables["GLOO_SOCKET_IFNAME"] = site.interface
+    return {**variables, **site.variables}
 
 
 def select_inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:

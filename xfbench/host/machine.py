@@ -106,6 +106,18 @@ def list_first_rank_gpu_names() -> list[str]:
     return [device.name] if device and device.name else []
 
 
+def count_visible_gpus() -> int:
+    """Return how many of this host's NVIDIA devices a framework sees here.
+
+    If CUDA_VISIBLE_DEVICES is set, only the devices in it count.
+    """
+    count = len(list_accelerator_models())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return count
+    return min(count, len([name for name in visible.split(",") if name.strip()]))
+
+
 def list_accelerator_processes() -> list[str]:
     """Return the names of processes that compute on an NVIDIA device at present.
 

@@ -64,12 +64,17 @@ class Site(_Table):
       "{per_node}" and "{threads}" in it are replaced by numbers.
     - `start_options`: options added to the start command.
     - `script_options`: options added to the job script.
-    - `forbidden`: options that `start_options` and `script_options` must not contain.
+    - `forbidden`: options that the other lists of options must not contain.
     - `hosts`: the hosts on which the launcher mpi starts ranks. Empty: mpirun chooses the hosts.
     - `interface`: the network interface of the ranks. "": the ranks use the address of the host
       name, or else the address of any interface.
     - `cores`: a node's number of cores.
     - `reserved_cores`: how many of a node's cores are reserved for the system.
+    - `gpu_options`: options added to the job script if the ranks train on GPUs. They may contain
+      the placeholders of `start`. The default is left out if it is forbidden, or if
+      `script_options` ask for GPUs.
+    - `gpus`: a node's number of GPUs. None: unknown, except on this machine.
+    - `share_gpus`: whether ranks of a node may train on the same GPU.
     - `queue`, `account`: the default queue and account.
     - `variables`: environment variables set in every rank.
     - `mpi_plugin`: srun's MPI plugin (`--mpi`) for the strategy mpi.
@@ -89,6 +94,9 @@ class Site(_Table):
     interface: str = ""
     cores: int | None = Field(default=None, ge=1)
     reserved_cores: int = Field(default=0, ge=0)
+    gpu_options: tuple[str, ...] = ("--gpus-per-task=1",)
+    gpus: int | None = Field(default=None, ge=1)
+    share_gpus: bool = False
     queue: str = ""
     account: str = ""
     queues: dict[str, Queue] = Field(default_factory=dict)
@@ -99,6 +107,17 @@ class Site(_Table):
     file_systems: dict[str, str] = Field(default_factory=dict)
     memory_modes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     unverified: tuple[str, ...] = ()
+
+    def gpu_options_for(self, device: str) -> tuple[str, ...]:
+        """Return the options of sbatch and salloc that ask for the GPUs of ranks on `device`."""
+        is_default = "gpu_options" not in self.model_fields_set
+        if device != "cuda" or (is_default and any(map(_asks_for_gpus, self.script_options))):
+            return ()
+        return tuple(option for option in self.gpu_options if not self.forbids(option))
+
+    def forbids(self, option: str) -> bool:
+        """Return whether the site forbids the option, alone or with "=" and a value."""
+        return any(option == word or option.startswith(f"{word}=") for word in self.forbidden)
 
     def cores_for_ranks(self, queue: str | None, default_cores: int) -> int:
         """Return how many cores of a node ranks may use.
@@ -205,13 +224,18 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
             )
         base = _read_site(parent, (*children, file)).model_dump(exclude_unset=True)
     site = toml_files.validate(Site, _merge_tables(base, content), file, text)
-    for option in (*site.start_options, *site.script_options):
-        if any(option == word or option.startswith(f"{word}=") for word in site.forbidden):
+    gpu_options = site.gpu_options if "gpu_options" in site.model_fields_set else ()
+    for option in (*site.start_options, *site.script_options, *gpu_options):
+        if site.forbids(option):
             raise errors.UsageError(
                 f"{_format_location(file, text, option)}: {option} is forbidden at this site: "
                 "remove it"
             )
     return site
+
+
+def _asks_for_gpus(option: str) -> bool:
+    return option.startswith(("--gpus", "--gres=gpu", "-G"))
 
 
 def _merge_tables(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:

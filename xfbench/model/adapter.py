@@ -84,6 +84,8 @@ class AdapterFile(_Table):
     - `mpi`: the folder that contains MPICH; empty: no MPICH. "{prefix}" in the name stands for the
       environment's folder.
     - `checkpoint`: format of the framework's checkpoints; empty: the adapter saves no checkpoints.
+    - `keeps_programs`: devices on which later processes load the programs that earlier ones
+      compiled. The adapter's `train.py` then has the function `keep_programs`.
     - `readers`: the framework's own readers for `--loader native`, by format of the data set.
     - `unsupported`: cells that the framework does not support.
     """
@@ -101,6 +103,7 @@ class AdapterFile(_Table):
     reuses: tuple[str, ...] = ()
     mpi: str = ""
     checkpoint: str = ""
+    keeps_programs: tuple[str, ...] = ()
     readers: dict[str, str] = Field(default_factory=dict)
     variables: dict[str, str] = Field(default_factory=dict)
     unsupported: tuple[Exclusion, ...] = ()

@@ -60,6 +60,9 @@ class Observed(DocumentPart):
     `exchange` describes how the ranks' gradients are combined, according to the framework.
     `loss_scale` is the factor by which the loss is multiplied in float16, at the end of the launch.
     `gpus` are the GPUs that the ranks computed on.
+    `step_program` says whether the first step compiled its program, or loaded one that an earlier
+    process had compiled; null: the framework does not say.
+    `step_program_seconds` is the time of this, a part of `first_step_seconds`.
     """
 
     framework_version: str
@@ -76,6 +79,8 @@ class Observed(DocumentPart):
     precision: str | None = None
     exchange: tuple[str, ...] = ()
     loss_scale: float | None = None
+    step_program: Literal["compiled", "loaded"] | None = None
+    step_program_seconds: float | None = None
     profiler: str | None = None
     ranks: tuple[OfRank, ...] = ()
     gpus: tuple[Gpu, ...] = ()

@@ -263,7 +263,7 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
                 device=device,
                 precision=precision,
                 kernel=kernel,
-                threads=_default_threads(m, site, ranks // nodes)
+                threads=_default_threads(m, site, device, ranks // nodes)
                 if threads_of_rank is None
                 else threads_of_rank,
                 ranks=ranks,
@@ -401,12 +401,17 @@ def _loader_threads(m: Matrix) -> int:
     return DEFAULT_INPUT_THREADS if m.loader_threads is None else m.loader_threads
 
 
-def _default_threads(m: Matrix, site: sites.Site, ranks_per_node: int) -> int:
+def _default_threads(m: Matrix, site: sites.Site, device: str, ranks_per_node: int) -> int:
     """Return one rank's even share of the cores that ranks may use on a node.
+
+    With GPUs, the cores are shared by as many ranks as the node has GPUs, whatever the number of
+    ranks. So rows of different numbers of ranks have the same threads.
 
     If ranks are pinned to sockets or NUMA nodes, the share is at most that of the rank's socket or
     NUMA node. Those of this host count, unless the site defines the cores of a node.
     """
+    if device == "cuda":
+        ranks_per_node = max(ranks_per_node, _gpus_of_node(m, site))
     share = max(1, site.cores_for_ranks(m.partition, machine.usable_cores()) // ranks_per_node)
     site_defines_cores = site.cores_for_ranks(m.partition, 0) > 0
     if m.pinning is None or m.pinning not in affinity.GROUP_NAMES or site_defines_cores:
@@ -419,6 +424,14 @@ def _default_threads(m: Matrix, site: sites.Site, ranks_per_node: int) -> int:
     except affinity.PinningError:  # reported later, unless the ranks run on another host
         return share
     return min(share, share_of_group)
+
+
+def _gpus_of_node(m: Matrix, site: sites.Site) -> int:
+    """Return the number of GPUs of a node, or 0 if it is unknown."""
+    if site.gpus:
+        return site.gpus
+    launcher = m.launcher or _default_launcher(site)
+    return machine.count_visible_gpus() if launcher == "local" else 0
 
 
 def _ranks_and_nodes_pairs(m: Matrix) -> list[tuple[int, int]]:
@@ -446,7 +459,11 @@ def _thread_count_choices(
     """Return the numbers of threads per rank. None stands for an even share of the cores."""
     if m.threads != "powers":
         return m.threads or [None]
-    max_threads = max(_default_threads(m, site, ranks // nodes) for ranks, nodes in rank_layouts)
+    max_threads = max(
+        _default_threads(m, site, device, ranks // nodes)
+        for device in m.device
+        for ranks, nodes in rank_layouts
+    )
     return sorted({*(2**n for n in range(max_threads.bit_length())), max_threads})
 
 

@@ -176,14 +176,21 @@ def _is_submitted(cell: Cell) -> bool:
 
 def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
     """Yield what looks like a mistake in these cells of a plan."""
+    cells = list(cells)
+    if plan.has_guessed_threads and _lacks_baselines(cells):
+        yield (
+            "each number of ranks has another number of threads, so there is no efficiency: set "
+            "--threads to compare numbers of ranks"
+        )
     queue = plan.submission.partition or None
     for cell in cells:
         site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
         if cell.device != "cpu":
-            if _is_submitted(cell) and not any("gpu" in text for text in site.script_options):
+            options = (*site.script_options, *site.gpu_options_for(cell.device))
+            if _is_submitted(cell) and not any("gpu" in text for text in options):
                 yield (
-                    "the jobs ask for no GPU: add for example script_options = "
-                    '["--gres=gpu:1"] to the site configuration'
+                    "the jobs ask for no GPU: unless the nodes of the partition have GPUs, set "
+                    "gpu_options in the site configuration"
                 )
             continue
         cores = site.cores_for_ranks(queue, machine.usable_cores())
@@ -198,6 +205,15 @@ def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
                 f"{pluralize(cell.threads, 'thread')} may be wrong, because this host has {cores} "
                 "cores: set `cores` in the site configuration to those of a compute node"
             )
+
+
+def _lacks_baselines(cells: Iterable[Cell]) -> bool:
+    """Return whether there are several numbers of ranks, and no two have the same threads."""
+    ranks_by_threads: dict[int, set[int]] = {}
+    for cell in cells:
+        if cell.scaling:
+            ranks_by_threads.setdefault(cell.threads, set()).add(cell.ranks)
+    return len(ranks_by_threads) > 1 and all(len(of) == 1 for of in ranks_by_threads.values())
 
 
 def _count_text(least: int, most: int, singular: str, plural: str) -> str:

@@ -255,7 +255,12 @@ COLUMNS: dict[str, list[Column]] = {
         *_CONFIGURATION_COLUMNS,
         ("start-up", lambda row: _format_seconds(row.costs.startup_seconds)),
         ("build", lambda row: _format_seconds(row.costs.build_seconds)),
-        ("first step", lambda row: _format_seconds(row.costs.first_step_seconds)),
+        (
+            "first step",
+            lambda row: (
+                f"{_format_seconds(row.costs.first_step_seconds)}{first_step_origin_text(row.costs)}"
+            ),
+        ),
         ("all epochs", lambda row: _format_seconds(row.costs.solution_seconds)),
         ("to accuracy", lambda row: time_to_accuracy_text(row.costs)),
         ("memory", lambda row: _format_gigabytes(row.costs.peak_rss_bytes)),
@@ -595,6 +600,11 @@ def format_percentages(shares: Sequence[float | None]) -> list[str]:
 
 def _format_seconds(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g} s"
+
+
+def first_step_origin_text(costs: Costs) -> str:
+    """Return whether the first step loaded its program; "" if it never did."""
+    return {0.0: "", 1.0: " (loaded)"}.get(costs.first_step_loaded, " (some loaded)")
 
 
 def time_to_accuracy_text(costs: Costs) -> str:

@@ -7,6 +7,7 @@ is recognised. If the framework cannot do the job, the reply's status is "unsupp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
@@ -66,7 +67,8 @@ def _run_job(job: dict[str, Any]) -> dict[str, Any]:
     from xfbench.worker.protocol import Unavailable, Unsupported
 
     try:
-        return {"status": "ok", "reason": None, **_run_action(job, pinned_cpus)}
+        with contextlib.ExitStack() as at_end:
+            return {"status": "ok", "reason": None, **_run_action(job, pinned_cpus, at_end)}
     except (Unsupported, Unavailable) as error:
         return _build_failure_reply(type(error).__name__.lower(), str(error), "")
     except Exception as error:
@@ -101,8 +103,11 @@ def _pin_as_requested(job: dict[str, Any]) -> list[int] | None:
     return affinity.pin_rank(pinning, rank, per_node, request["threads"], reserved, near_cpus)
 
 
-def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str, Any]:
-    from xfbench.worker import check, core_latency, loop, probes, trace
+def _run_action(
+    job: dict[str, Any], pinned_cpus: list[int] | None, at_end: contextlib.ExitStack
+) -> dict[str, Any]:
+    """Do the job and return the fields of the reply. `at_end` is closed after the job."""
+    from xfbench.worker import check, core_latency, gpus, loop, probes, program_cache, trace
     from xfbench.worker.protocol import Options, Unsupported
     from xfbench.workloads import workload_from_json
 
@@ -137,6 +142,14 @@ def _run_action(job: dict[str, Any], pinned_cpus: list[int] | None) -> dict[str,
     adapter = importlib.import_module(f"xfbench.adapters.{request['framework']}.train")
     if workload.solver.lars and not getattr(adapter, "LARS", False):
         raise Unsupported(f"the {request['framework']} adapter does not translate LARS")
+    if options.device == "cuda" and job["action"] == "train" and not job.get("share_gpus"):
+        gpus.require_own_gpu(group)
+    if "program_cache" in job:
+        cache = program_cache.private_copy(
+            Path(job["program_cache"]), request["framework"], Path(f"programs.{group.rank}")
+        )
+        if programs_folder := at_end.enter_context(cache):
+            adapter.keep_programs(programs_folder)
     folder = job.get("data_folder")
     if job["action"] == "trace":
         output = Path(job["output"])

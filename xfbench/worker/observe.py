@@ -104,11 +104,14 @@ def mapped_library_short_paths(*name_parts: str) -> list[str]:
 
     The folder distinguishes builds of a library. The rest of the path stays private.
     """
+    return sorted(map(_folder_and_file_name, _mapped_library_paths(*name_parts)))
+
+
+def _mapped_library_paths(*name_parts: str) -> set[Path]:
+    """Return the paths of mapped shared libraries whose name contains one of `name_parts`."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
-    return sorted(
-        _folder_and_file_name(path) for path in paths if any(p in path.name for p in name_parts)
-    )
+    return {path for path in paths if any(part in path.name for part in name_parts)}
 
 
 def mapped_math_library_names() -> list[str]:
@@ -126,6 +129,19 @@ def allocator_short_path() -> str:
     in the executable instead of the allocator.
     """
     return symbol_provider("malloc_usable_size", "libc.so.6")
+
+
+def cudnn_version() -> int | None:
+    """Return the version of the mapped cuDNN as its library reports it; None without cuDNN.
+
+    For example, 91900 is 9.19.0.
+    """
+    for path in _mapped_library_paths("libcudnn.so"):
+        with contextlib.suppress(OSError, AttributeError):
+            function = ctypes.CDLL(str(path), os.RTLD_NOLOAD | os.RTLD_LAZY).cudnnGetVersion
+            function.restype = ctypes.c_size_t
+            return int(function())
+    return None
 
 
 def thread_pool_sizes(*path_parts: str) -> dict[str, int]:

@@ -478,7 +478,7 @@ def _row_facts(row: Row, last_record: Record) -> Iterable[tuple[str, str]]:
     parts = {
         "start-up": row_costs.startup_seconds,
         "build": row_costs.build_seconds,
-        "first step": row_costs.first_step_seconds,
+        f"first step{tables.first_step_origin_text(row_costs)}": row_costs.first_step_seconds,
         "all epochs": row_costs.solution_seconds,
     }
     costs = [f"{name} {value:.3g} s" for name, value in parts.items() if value is not None]
