@@ -30,9 +30,9 @@ def reference_environment():
     return environment.ensure_environment(adapter.load("reference"))
 
 
-def verify_reference(batch_sizes, run=jobs.run_cases):
+def verify_reference(batch_sizes, run=jobs.run_cases, **options):
     return timed_batch.verify_batch_sizes(
-        Verifier(run=run), REFERENCE, reference_environment(), batch_sizes
+        Verifier(run=run), REFERENCE, reference_environment(), batch_sizes, **options
     )
 
 
@@ -126,6 +126,18 @@ def test_a_switch_that_rounding_explains_is_forgiven_only_if_all_layers_are_righ
     assert [name.partition("/")[0] for name in ran[1]] == ["layer"] * len(ran[1])
     assert len(ran[1]) == 8
     assert (verdict.verdict, verdict.place) == ("different", None)
+
+
+def test_all_cases_can_run_in_one_process():
+    """On another machine, no more cases can be run later."""
+    ran = []
+
+    def run(documents, *rest):
+        ran.append(documents)
+        return change_gradients(1.001)(documents, *rest)
+
+    verdict = verify_reference([64], run, all_at_once=True)[64]
+    assert (verdict.verdict, verdict.place.layer, len(ran)) == ("different", "conv2", 1)
 
 
 def test_layers_that_cannot_run_alone_are_no_proof():

@@ -60,11 +60,16 @@ def verify_batch_sizes(
     environment: Environment,
     batch_sizes: Sequence[int],
     seed: int = 0,
+    *,
+    all_at_once: bool = False,
 ) -> dict[int, Verdict]:
     """Return the verdict on the gradients of each batch size. The request has one rank.
 
     `batch_sizes` are numbers of images on one rank. Sizes that repeat the same images are computed
     in one process. Raises CheckError if the framework gives no results.
+
+    If `all_at_once` is true, every case that may be needed runs in this process. Otherwise, most
+    layers run alone only if the larger cases leave a doubt, in a process of their own.
     """
     if reason := unverifiable_batch_reason(request):
         return {size: Verdict(request, "unsupported", reason) for size in batch_sizes}
@@ -75,7 +80,7 @@ def verify_batch_sizes(
         sizes_by_images.setdefault(images, []).append(batch_size)
     verdicts: dict[int, Verdict] = {}
     for images, sizes in sizes_by_images.items():
-        batches = _Batches(verifier, request, environment, workload, images, seed)
+        batches = _Batches(verifier, request, environment, workload, images, seed, all_at_once)
         verdicts |= batches.verify(sizes)
     return verdicts
 
@@ -94,7 +99,9 @@ class _Batches:
         workload: Workload,
         images: int,
         seed: int,
+        all_at_once: bool = False,
     ) -> None:
+        self.all_at_once = all_at_once
         self.verifier, self.request, self.environment = verifier, request, environment
         self.workload, self.images, self.seed = workload, images, seed
         self.precision = request.precision
@@ -140,12 +147,15 @@ class _Batches:
         """
         oracle, precision = self.verifier.oracle, self.precision
         expected = [_with_timed_batch(each, size) for each in self.networks]
-        if precision == "float64" or not self._find_layers_without_sharp_limit(expected):
+        is_sharp = precision == "float64" or not self._find_layers_without_sharp_limit(expected)
+        if is_sharp and not self.all_at_once:
             return expected
         self.block_inputs = oracle.write_block_inputs(self.networks)
         blocks = cases.block_cases(self.workload, self.seed, _BLOCK_WEIGHTS, self.images)
         computed = oracle.compute_expected(blocks, self.block_inputs, precision=precision)
         expected += [_with_timed_batch(each, size) for each in computed]
+        if self.all_at_once:
+            return expected + self._expect_layers(self.layers, size)
         without_limit = self._find_layers_without_sharp_limit(expected)
         network = self.workload.network
         names = {
@@ -265,13 +275,14 @@ class _Batches:
         ran = {each.case.name: each for each in expected}
         missing = [name for name, case in self.layers.items() if case.name not in ran]
         more = self._expect_layers(missing, size)
-        results = self._run(more)
-        if reason := next(iter(results.unsupported.values()), None):
-            raise CheckError(reason)
-        if reason := self._wrong_batch_reason({size: more}, results.arrays):
-            raise CheckError(reason)
+        all_arrays = dict(arrays)
+        if more:
+            results = self._run(more)
+            reason = next(iter(results.unsupported.values()), None)
+            if reason := reason or self._wrong_batch_reason({size: more}, results.arrays):
+                raise CheckError(reason)
+            all_arrays |= results.arrays
         alone = {each.case.name: each for each in [*expected, *more]}
-        all_arrays = {**arrays, **results.arrays}
         is_right = {
             name: self._is_layer_right(each, all_arrays)
             for name, each in alone.items()
