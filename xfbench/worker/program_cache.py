@@ -43,11 +43,14 @@ def private_copy(
     `root`.
     """
     kept = root / f"{framework}-{_interpreter_digest()}"
-    try:
+    private = None
+    with contextlib.suppress(OSError):
         for folder in (root, kept):
             _create_folder_of_user(folder)
         private = Path(tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir=root.absolute()))
-    except OSError:
+        link.unlink(missing_ok=True)
+        link.symlink_to(private)
+    if private is None or not link.is_dir():
         yield None
         return
     try:
@@ -55,8 +58,6 @@ def private_copy(
         for file in _list_files(kept):
             with contextlib.suppress(FileNotFoundError):  # another process deleted it
                 _link_or_copy(file, private / file.relative_to(kept))
-        link.unlink(missing_ok=True)
-        link.symlink_to(private)
         yield link
         with contextlib.suppress(OSError):  # a full disk must not end the launch
             _move_new_files(private, kept)
