@@ -39,8 +39,8 @@ def private_copy(
     - `link`: the relative path under which the folder is yielded. It must be the same in all
       processes, because JAX's key of a program contains it.
 
-    If files cannot be written to `root`, yield None. Raises Unavailable if others may write to
-    `root`.
+    If files cannot be written to `root`, or it belongs to another user, yield None. Raises
+    Unavailable if others may write to `root`.
     """
     kept = root / f"{framework}-{_interpreter_digest()}"
     private = None
@@ -91,10 +91,15 @@ def _interpreter_digest() -> str:
 
 
 def _create_folder_of_user(folder: Path) -> None:
-    """Create the folder. Raises Unavailable if it belongs to another user or others may write."""
+    """Create the folder.
+
+    Raises PermissionError if it belongs to another user, and Unavailable if others may write to it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid != os.geteuid():  # for example, a file system that maps root to nobody
+        raise PermissionError(f"{folder} belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Unavailable(
             f"other users may write to the compiled programs in {folder}: delete this folder"
         )
