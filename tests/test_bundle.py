@@ -121,6 +121,7 @@ def test_launches_of_a_bundle_share_compiled_programs(fake_adapter, tmp_path):
     assert outputs == [["compiled"], ["loaded"]]
     [kept] = (folder / "programs").iterdir()
     assert [file.name for file in kept.iterdir()] == ["step"]
+    assert [record.status for record in import_records(folder, tmp_path)] == ["ok", "ok"]
 
 
 def test_what_failed_in_a_bundle_is_repeated_with_another_interpreter(write_bundle, tmp_path):

@@ -110,7 +110,8 @@ _README = """A run of xfbench for another machine. Copy this folder to that mach
 
     sh run.sh {example}=/path/to/python
 
-Each Python needs NumPy and its framework{mpi}. Then copy the folder back and run:
+Each Python needs NumPy and its framework{mpi}. Then copy the folder back, without `programs` (it
+only has compiled programs), and run:
 
     xfbench results import --bundle DIR
 """

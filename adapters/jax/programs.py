@@ -5,6 +5,7 @@ JAX announces each compilation and each load as an event of `jax.monitoring`.
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ def keep_programs(folder: Path) -> None:
     The results of autotuning are kept too, so that other programs with the same layers use the same
     algorithms. XLA's file of kernels is not kept: processes with it failed on a GPU.
     """
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.config.update(
-        "jax_persistent_cache_enable_xla_caches", "xla_gpu_per_fusion_autotune_cache_dir"
-    )
+    options: dict[str, Any] = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+        "jax_persistent_cache_enable_xla_caches": "xla_gpu_per_fusion_autotune_cache_dir",
+    }
+    for name, value in options.items():
+        with contextlib.suppress(AttributeError):  # earlier versions of JAX lack some options
+            jax.config.update(name, value)
 
 
 class _Events:

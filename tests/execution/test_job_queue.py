@@ -205,9 +205,9 @@ def test_a_job_has_the_options_of_its_site(make_plan, tmp_path):
 @pytest.mark.parametrize(
     ("site", "options"),
     [
-        ('extends = "generic-slurm"', ["--gpus-per-task=1"]),
-        ('gpu_options = ["--gpus-per-node={per_node}"]', ["--gpus-per-node=2"]),
-        ('forbidden = ["--gpus-per-task"]', []),
+        ('extends = "generic-slurm"', ["--gpus-per-node=2"]),
+        ('gpu_options = ["--gpus-per-task=1"]', ["--gpus-per-task=1"]),
+        ('forbidden = ["--gpus-per-node"]', []),
         ("gpu_options = []", []),
     ],
 )

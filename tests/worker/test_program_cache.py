@@ -94,6 +94,13 @@ def test_no_programs_are_kept_where_nothing_can_be_written(tmp_path):
         assert folder is None
 
 
+def test_programs_of_another_user_are_not_loaded(root, monkeypatch):
+    keep(root, "step")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with private_copy(root) as folder:
+        assert folder is None
+
+
 def test_copy_of_a_process_that_crashed_is_deleted_later(root):
     keep(root, "step")
     crashed, running = root / "private-crashed", root / "private-running"

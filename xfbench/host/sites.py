@@ -94,7 +94,8 @@ class Site(_Table):
     interface: str = ""
     cores: int | None = Field(default=None, ge=1)
     reserved_cores: int = Field(default=0, ge=0)
-    gpu_options: tuple[str, ...] = ("--gpus-per-task=1",)
+    # Not --gpus-per-task: it hides the other ranks' GPUs, so that NCCL cannot copy directly.
+    gpu_options: tuple[str, ...] = ("--gpus-per-node={per_node}",)
     gpus: int | None = Field(default=None, ge=1)
     share_gpus: bool = False
     queue: str = ""

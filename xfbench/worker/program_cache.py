@@ -39,15 +39,18 @@ def private_copy(
     - `link`: the relative path under which the folder is yielded. It must be the same in all
       processes, because JAX's key of a program contains it.
 
-    If files cannot be written to `root`, yield None. Raises Unavailable if others may write to
-    `root`.
+    If files cannot be written to `root`, or it belongs to another user, yield None. Raises
+    Unavailable if others may write to `root`.
     """
     kept = root / f"{framework}-{_interpreter_digest()}"
-    try:
+    private = None
+    with contextlib.suppress(OSError):
         for folder in (root, kept):
             _create_folder_of_user(folder)
         private = Path(tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir=root.absolute()))
-    except OSError:
+        link.unlink(missing_ok=True)
+        link.symlink_to(private)
+    if private is None or not link.is_dir():
         yield None
         return
     try:
@@ -55,8 +58,6 @@ def private_copy(
         for file in _list_files(kept):
             with contextlib.suppress(FileNotFoundError):  # another process deleted it
                 _link_or_copy(file, private / file.relative_to(kept))
-        link.unlink(missing_ok=True)
-        link.symlink_to(private)
         yield link
         with contextlib.suppress(OSError):  # a full disk must not end the launch
             _move_new_files(private, kept)
@@ -90,10 +91,15 @@ def _interpreter_digest() -> str:
 
 
 def _create_folder_of_user(folder: Path) -> None:
-    """Create the folder. Raises Unavailable if it belongs to another user or others may write."""
+    """Create the folder.
+
+    Raises PermissionError if it belongs to another user, and Unavailable if others may write to it.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_uid != os.geteuid():  # for example, a file system that maps root to nobody
+        raise PermissionError(f"{folder} belongs to another user")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise Unavailable(
             f"other users may write to the compiled programs in {folder}: delete this folder"
         )
