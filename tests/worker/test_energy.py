@@ -56,18 +56,18 @@ def test_meter_counts_only_while_it_runs(monkeypatch):
     meter.resume()
     meter.pause()  # 30 J in 3 s
     meter.resume()
-    assert meter.read() == (45, {}, 5)
+    assert meter.read() == (45, 5, {}, 5)
 
 
 def test_energy_of_an_extended_warmup_is_left_out(monkeypatch):
     """Window 1 ends after the restart: 10 J and 1 s of it turn out to belong to the warm-up."""
-    joules = iter([0, 10, 10, 15, 15, 20, 20])
-    clock = iter([0, 1, 1, 1, 2, 2, 2, 3, 3])
+    joules = iter([0, 10, 15, 20, 20])
+    clock = iter([0, 1, 1, 2, 2, 3, 3])
     monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (next(joules), None)})
     meter = energy.EnergyMeter("cpu", None, lambda: next(clock))
     meter.mark(1)
     meter.mark(2)
-    assert meter.read(1) == (10, {}, 2)
+    assert meter.read(1) == (10, 2, {}, 3)
 
 
 def test_energy_is_unknown_without_a_mark_after_the_warmup(monkeypatch):
@@ -75,7 +75,7 @@ def test_energy_is_unknown_without_a_mark_after_the_warmup(monkeypatch):
     monkeypatch.setattr(energy, "read_counters", lambda *_: {"package-0": (1, None)})
     meter = energy.EnergyMeter("cpu", None, lambda: next(clock))
     meter.mark(1)  # too early: a reading takes time
-    assert meter.read(1) is None
+    assert meter.read(1)[:2] == (None, None)
 
 
 def test_meter_without_a_counter_has_no_energy(monkeypatch):
@@ -83,3 +83,21 @@ def test_meter_without_a_counter_has_no_energy(monkeypatch):
     meter = energy.EnergyMeter("cpu", None, time.perf_counter)
     use = meter.read()
     assert use.joules is None and use.seconds >= 0
+
+
+def test_slowdowns_are_read_only_at_the_start_and_at_the_end(monkeypatch):
+    """NVML needs some milliseconds for them, in which the device would wait."""
+    readings = []
+
+    def slowed_seconds(gpu):
+        readings.append(gpu)
+        return {"thermal": float(len(readings))}
+
+    monkeypatch.setattr(energy.nvml, "slowed_seconds", slowed_seconds)
+    monkeypatch.setattr(energy, "read_counters", lambda *_: {"nvml": (1.0, None)})
+    clock = iter(range(100))
+    meter = energy.EnergyMeter("cuda", "a GPU", lambda: next(clock))
+    for window in range(1, 9):
+        meter.mark(window)
+    assert len(readings) == 1
+    assert meter.read(1).slowed_seconds == {"thermal": 1.0}

@@ -95,7 +95,7 @@ def test_meter_counts_slowdowns_and_omits_a_reset_counter(write_nvml_values):
     values = {"held_0__2": 4 * 10**9, "held_1": 3 * 10**9, "held_1__2": 10**9}
     device = find_first_device(write_nvml_values(energy__2=5_250_000, **values))
     meter = energy.EnergyMeter("cuda", device, lambda: 0.0)
-    assert meter.read() == (250.0, {"power": 3.0}, 0.0)
+    assert meter.read() == (250.0, 0.0, {"power": 3.0}, 0.0)
 
 
 @pytest.mark.parametrize("options", [[], ["-DDRIVER_440"]], ids=["a driver of now", "an old one"])

@@ -29,8 +29,9 @@ class Gpu(DocumentPart):
     `most_clock_hz` is the highest clock of the multiprocessors.
     `slowed_by` has the causes that held the clock down after the last step.
     `slowed_seconds` has, for each cause, how long it held the clock down.
-    `slowed_of_seconds` is the duration in which `slowed_seconds` were counted: the timed steps;
-    null: the launch from before its build on, in records of earlier versions.
+    `slowed_of_seconds` is the duration in which `slowed_seconds` were counted: the timed steps, and
+    the steps by which the warm-up was extended; null: the launch from before its build on, in
+    records of earlier versions.
     `busy_before` is the share of time that the device was busy before the launch used it.
     `memory_bytes` is the memory in use by all processes.
     `others` has the processes on the device that do not belong to the launch; null: unknown, for

@@ -18,16 +18,16 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 class DeviceUse(NamedTuple):
-    """What the training device did in a certain time.
+    """What the training device did.
 
-    - `joules`: the energy that it used. None if unknown.
-    - `slowed_seconds`: by cause, for how long the cause held its clock down.
-    - `seconds`: the duration of the time.
+    - `joules`: the energy that it used in `seconds`. None if unknown.
+    - `slowed_seconds`: by cause, for how long in `slowed_of_seconds` the cause held its clock down.
     """
 
     joules: float | None
+    seconds: float | None
     slowed_seconds: Dict[str, float]
-    seconds: float
+    slowed_of_seconds: float
 
 
 def read_counters(device: str, gpu: nvml.Device | None = None) -> Reading:
@@ -46,8 +46,9 @@ class EnergyMeter:
     """The use of the device while the meter runs.
 
     The meter runs from its start or `restart` on, except between `pause` and `resume`. Whether a
-    window belongs to the warm-up is known only later. Therefore `mark` notes the use so far, and
-    `read` leaves out the use before a mark. Call no method within a window.
+    window belongs to the warm-up is known only later. Therefore `mark` notes the energy so far, and
+    `read` leaves out the energy before a mark. The device waits during a reading, so call no method
+    within a window. NVML needs some milliseconds for slowdowns, so marks leave them out.
     """
 
     def __init__(self, device: str, gpu: nvml.Device | None, clock: Callable[[], float]) -> None:
@@ -61,50 +62,56 @@ class EnergyMeter:
     def restart(self, windows: int = 0) -> None:
         """Start again from 0, after this number of windows."""
         self.resume()
-        self._use = DeviceUse(0.0, dict.fromkeys(self._slowed_before, 0.0), 0.0)
-        self._marks = [(windows, self._use)]
+        self._joules: float | None = 0.0
+        self._seconds = 0.0
+        self._slowed_seconds = dict.fromkeys(self._slowed_before, 0.0)
+        self._marks: list[tuple[int, float | None, float]] = [(windows, 0.0, 0.0)]
 
     def pause(self) -> None:
         """Stop counting."""
-        joules = joules_used(self._before, read_counters(self._device, self._gpu))
-        seconds, use = self._clock() - self._since, self._use
+        self._joules, self._seconds = self._energy_and_seconds()
         slowed = _increases(self._slowed_before, self._read_slowdowns())
-        self._use = DeviceUse(
-            None if joules is None or use.joules is None else use.joules + joules,
-            {
-                cause: earlier + slowed[cause]
-                for cause, earlier in use.slowed_seconds.items()
-                if cause in slowed
-            },
-            use.seconds + seconds,
-        )
+        self._slowed_seconds = {
+            cause: seconds + slowed[cause]
+            for cause, seconds in self._slowed_seconds.items()
+            if cause in slowed
+        }
 
     def resume(self) -> None:
         """Go on counting."""
+        self._slowed_before = self._read_slowdowns()
         self._before = read_counters(self._device, self._gpu)
         self._since = self._clock()
-        self._slowed_before = self._read_slowdowns()
 
     def mark(self, windows: int) -> None:
-        """Note the use after this number of windows, unless the last mark is too recent."""
-        counted = self._use.seconds + self._clock() - self._since
-        is_counting = self._before or self._slowed_before
-        if is_counting and counted - self._marks[-1][1].seconds >= _MARK_SECONDS:
-            self.pause()
-            self.resume()
-            self._marks.append((windows, self._use))
+        """Note the energy after this number of windows, unless the last mark is too recent."""
+        counted = self._seconds + self._clock() - self._since
+        if self._before and counted - self._marks[-1][2] >= _MARK_SECONDS:
+            self._marks.append((windows, *self._energy_and_seconds()))
 
-    def read(self, first_window: int = 0) -> DeviceUse | None:
-        """Return the use in the windows from the first mark after the warm-up on.
+    def read(self, first_window: int = 0) -> DeviceUse:
+        """Return the use of the device.
 
-        The warm-up are the windows before number `first_window`. None if there is no such mark.
+        The energy is that from the first mark after the warm-up on, which are the windows before
+        number `first_window`. If there is no such mark, it is unknown. The slowdowns are those
+        since `restart`.
         """
         self.pause()
         self.resume()
-        for windows, before in self._marks:
+        joules = seconds = None
+        for windows, joules_before, seconds_before in self._marks:
             if windows >= first_window:
-                return _use_since(before, self._use)
-        return None
+                is_known = self._joules is not None and joules_before is not None
+                joules = (self._joules or 0.0) - (joules_before or 0.0) if is_known else None
+                seconds = self._seconds - seconds_before
+                break
+        return DeviceUse(joules, seconds, self._slowed_seconds, self._seconds)
+
+    def _energy_and_seconds(self) -> tuple[float | None, float]:
+        """Return the joules and seconds since `restart`. Call this only while the meter runs."""
+        used = joules_used(self._before, read_counters(self._device, self._gpu))
+        seconds = self._seconds + self._clock() - self._since
+        return None if used is None or self._joules is None else self._joules + used, seconds
 
     def _read_slowdowns(self) -> Dict[str, float]:
         return nvml.slowed_seconds(self._gpu) if self._gpu else {}
@@ -125,15 +132,6 @@ def joules_used(before: Reading, after: Reading) -> float | None:
             return None
         used += end - start + (span or 0.0 if end < start else 0.0)
     return used
-
-
-def _use_since(before: DeviceUse, now: DeviceUse) -> DeviceUse:
-    is_known = now.joules is not None and before.joules is not None
-    return DeviceUse(
-        (now.joules or 0.0) - (before.joules or 0.0) if is_known else None,
-        _increases(before.slowed_seconds, now.slowed_seconds),
-        now.seconds - before.seconds,
-    )
 
 
 def _increases(before: Dict[str, float], after: Dict[str, float]) -> Dict[str, float]:

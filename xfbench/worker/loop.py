@@ -145,8 +145,8 @@ def train_and_measure(
             "peak_rss_bytes": observe.peak_rss_bytes_with_descendants(),
             **device_memory,
             "losses": [finite_or_none(loss) for loss in losses],
-            "energy_joules": device_use and device_use.joules,
-            "energy_seconds": device_use and device_use.seconds,
+            "energy_joules": device_use.joules,
+            "energy_seconds": device_use.seconds,
             "phases": phases,
         },
         "checkpoints": saved.report(),
@@ -175,13 +175,13 @@ def train_and_measure(
 
 
 def _describe_gpu(
-    gpu: nvml.Device, before: dict[str, Any], use: energy.DeviceUse | None
+    gpu: nvml.Device, before: dict[str, Any], use: energy.DeviceUse
 ) -> dict[str, Any]:
     """Return the fields of a record's `Gpu`. Call this while the trainer still uses the device."""
     return {
         **nvml.describe_device_after_launch(before, gpu),
-        "slowed_seconds": use.slowed_seconds if use else {},
-        "slowed_of_seconds": use and use.seconds,
+        "slowed_seconds": use.slowed_seconds,
+        "slowed_of_seconds": use.slowed_of_seconds,
     }
 
 
