@@ -31,8 +31,7 @@ def _normalize_locally(x, layer):
     area = layer.size
     if layer.region == "within":
         window, area = (1, layer.size, layer.size, 1), layer.size**2
-    zero = jnp.zeros((), x.dtype)
-    squares = lax.reduce_window(x * x, zero, lax.add, window, (1, 1, 1, 1), "SAME")
+    squares = lax.reduce_window(x * x, 0.0, lax.add, window, (1, 1, 1, 1), "SAME")
     return x * (layer.k + layer.alpha / area * squares) ** -layer.beta
 
 
@@ -54,8 +53,8 @@ def _apply(layer, inputs, parameters, averages, key):
         return x + parameters[f"{layer.name}/bias"]
     if isinstance(layer, xl.Pooling):
         if layer.method == "max":
-            return _pool(x, layer, jnp.array(-jnp.inf, x.dtype), lax.max)
-        return _pool(x, layer, jnp.zeros((), x.dtype), lax.add) / layer.kernel**2
+            return _pool(x, layer, -jnp.inf, lax.max)
+        return _pool(x, layer, 0.0, lax.add) / layer.kernel**2
     if isinstance(layer, xl.LRN):
         return _normalize_locally(x, layer)
     if isinstance(layer, xl.BatchNorm):

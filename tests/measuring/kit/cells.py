@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from xfbench.model import adapter
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning import experiment
 
@@ -19,9 +20,10 @@ PLAIN_MODES = {
     "channels_last": "last",
     "inductor": "compile",
     "xla": "jit",
+    "cuda_graphs": "graphs",
 }
-EXTRA_MODE = "graphs"  # torch.compile with CUDA graphs, which no kernel is compared with yet
-_EAGER, _LAST, _INDUCTOR, _XLA = "eager kernel", "channels_last", "inductor", "xla"
+EXTRA_MODE = "graphs"  # torch.compile with CUDA graphs
+_LAST, _INDUCTOR, _XLA = "channels_last", "inductor", "xla"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,10 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Group:
-    """Cells of one stage of the kit: the same networks, in several kernels."""
+    """Cells of one stage of the kit: the same networks, in several kernels.
+
+    Kernels that the framework's adapter does not have are left out.
+    """
 
     stage: str
     kernels: Sequence[tuple[str, str]]
@@ -111,6 +116,8 @@ class Group:
         """Yield the cells with their numbers of launches, network by network."""
         for network in self.networks:
             for framework, kernel in self.kernels:
+                if kernel not in adapter.load(framework).choose_kernels(["all"], self.device):
+                    continue
                 settings = {**size.lengths, **dict(self.more)}
                 matrix = experiment.build_matrix(
                     framework=[framework],
@@ -171,9 +178,10 @@ def _verified(
 
 def _list_timed_groups(size: Size) -> Iterator[Group]:
     """Yield the groups of the throughput: float32 and bfloat16 at the first batch size go first."""
+    compiled = (("torch", _INDUCTOR), ("jax", _XLA), ("torch", "cuda_graphs"))
     of_precision = {
-        "float32": (("torch", size.eager), ("torch", _INDUCTOR), ("jax", _XLA)),
-        "bfloat16": (("torch", _LAST), ("torch", _INDUCTOR), ("jax", _XLA)),
+        "float32": (("torch", size.eager), *compiled),
+        "bfloat16": (("torch", _LAST), *compiled),
         "tf32": (("torch", _LAST), ("torch", _INDUCTOR), ("jax", _XLA)),
     }
     if size.device == "cpu":  # TF32 ends as unavailable: once is enough

@@ -15,14 +15,15 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.measuring.kit.cells import SIZES
+from tests import nvml as fake_nvml
+from tests.measuring.kit import report
+from tests.measuring.kit.cells import SIZES, Size
 from tests.measuring.kit.there import run as there
 from tests.measuring.kit.writing import write_kit
 from xfbench.environments import environment
@@ -30,6 +31,7 @@ from xfbench.model import adapter
 from xfbench.model.certificate import Certificate, read_certificates
 from xfbench.store.results_folder import Store
 
+_RECORDING = "a100-that-works"
 _PYTHON_VERSION, _JAX = "3.12", "jax==0.11.*"
 _ANSWER = "import sys; print(*sys.version_info[:2], sep='.')"
 _JAX_ANSWER = "import jax, numpy; print(jax.__version__)"
@@ -111,18 +113,35 @@ def _build_unshare_command() -> list[str]:
     return ["unshare", *namespaces, *(["--map-root-user"] if os.getuid() else [])]
 
 
-def start_isolated(kit: Path, output: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start the kit without a network and with a read-only home."""
-    command = [*_build_unshare_command(), "sh", "-c", _ISOLATED, "sh", str(kit / "run.sh")]
-    return subprocess.Popen(
+def run_isolated(
+    folder: Path, arguments: Sequence[str], kill_after: int | None = None
+) -> tuple[list[str], int]:
+    """Run the kit in `folder` without a network, with a read-only home and a library as NVML.
+
+    Return the lines of its output, and its exit status.
+
+    - `kill_after`: the number of ended items after which it is killed; None: it is not killed
+    """
+    output, nvml = folder / "output", folder / "nvml"
+    command = [*_build_unshare_command(), "sh", "-c", _ISOLATED, "sh", str(folder / "kit/run.sh")]
+    variables = {"PATH": os.environ["PATH"], "HOME": str(Path.home()), "TMPDIR": "/tmp"}
+    variables |= {"OUTPUT": str(output), "LD_LIBRARY_PATH": str(nvml)}
+    variables["NVML_VALUES"] = str(nvml / "values")
+    lines = []
+    with subprocess.Popen(
         [*command, "--output", str(output), *arguments],
-        env={
-            **{"PATH": os.environ["PATH"], "HOME": str(Path.home()), "OUTPUT": str(output)},
-            **{"TMPDIR": "/tmp"},
-        },
+        env=variables,
         stdout=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        assert process.stdout
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+            if kill_after and f" {kill_after}/" in line:
+                process.kill()
+                break
+    return lines, process.returncode
 
 
 def import_archive(archive: Path, results: Path, say: Callable[[str], None]) -> tuple[int, int]:
@@ -153,38 +172,22 @@ def rehearse(
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s {line}", flush=True)
 
-    kit, output, results = folder / "kit", folder / "output", folder / "results"
-    for old in (kit, output, results):
-        shutil.rmtree(old, ignore_errors=True)
-    output.mkdir(parents=True)
+    prepare(folder, SIZES[size_name])
     jax = jax or find_jax(folder / "jax", say)
     torch = environment.ensure_environment(adapter.load("torch")).interpreter
-    write_kit(kit, SIZES[size_name], lambda _: None)
     say("the kit is written")
-    archive = output / there.ARCHIVE
+    archive, results = folder / "output" / there.ARCHIVE, folder / "results"
     arguments = ["--minutes", str(minutes), "--jobs", "2", f"torch={torch}", f"jax={jax}"]
-    first = start_isolated(kit, output, *arguments)
-    assert first.stdout
-    for line in first.stdout:
-        print(line, end="", flush=True)
-        if f" {kill_after}/" in line:
-            os.kill(first.pid, signal.SIGKILL)
-            break
-    first.wait()
+    run_isolated(folder, arguments, kill_after)
     early = there.list_items(there.read_members(archive)[0])
     say(f"killed; {len(early)} items are in the archive")
     faults = [] if early else ["nothing was kept before the kill"]
     numbers_before = import_archive(archive, results, say)
-    second = start_isolated(kit, output, *arguments)
-    assert second.stdout
-    lines = []
-    for line in second.stdout:
-        print(line, end="", flush=True)
-        lines.append(line)
-    if second.wait():
-        faults.append(f"the kit's exit status is {second.returncode}")
+    lines, status = run_isolated(folder, arguments)
     say("the kit was continued")
-    items = json.loads((kit / "kit.json").read_text())["items"]
+    if status:
+        faults.append(f"the kit's exit status is {status}")
+    items = json.loads((folder / "kit/kit.json").read_text())["items"]
     done = there.list_items(there.read_members(archive)[0])
     faults += [f"{item['title']} was not run" for item in items if item["name"] not in done]
     if f"{len(items) - len(early)} of {len(items)} items" not in lines[0]:
@@ -194,8 +197,31 @@ def rehearse(
         faults.append("the import of everything has less than that of the first part")
     if import_archive(archive, results, say) != numbers:
         faults.append("importing twice changes something")
-    faults += list_faults_of_results(results, kit)
+    faults += list_faults_of_results(results, folder / "kit")
+    faults += list_faults_of_report(archive)
     say("done")
+    return faults
+
+
+def prepare(folder: Path, size: Size) -> None:
+    """Write the kit and a library that plays NVML to `folder`, without an earlier rehearsal."""
+    for name in ("kit", "output", "results", "nvml"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in ("output", "nvml"):
+        (folder / name).mkdir(parents=True)
+    fake_nvml.build(folder / "nvml")
+    fake_nvml.replay(folder / "nvml" / "values", _RECORDING)
+    write_kit(folder / "kit", size, lambda _: None)
+
+
+def list_faults_of_report(archive: Path) -> list[str]:
+    """Print the archive's report, and return what is wrong with it."""
+    text = report.build_report(archive)
+    print(text)
+    faults = ["a switch was not seen"] if "NOT SEEN" in text else []
+    for words in (fake_nvml.RECORDINGS[_RECORDING]["name"], "channels_last was requested: kernel"):
+        if words not in text:
+            faults.append(f"the report does not say: {words}")
     return faults
 
 
@@ -226,7 +252,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=SIZES, default="rehearsal")
     parser.add_argument("--kill-after", type=int, default=20, help="ended items before the kill")
-    parser.add_argument("--minutes", type=float, default=9.0, help="limit of each of two runs")
+    parser.add_argument("--minutes", type=float, default=30.0, help="limit of each of two runs")
     arguments = parser.parse_args()
     if not can_isolate():
         sys.exit("the rehearsal needs namespaces: run it as root on Linux")

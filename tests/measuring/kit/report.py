@@ -76,7 +76,7 @@ def _list_switches(replies: dict[str, dict[str, Any]]) -> str:
             continue
         asked, differences = reply["asked"], there.list_differences(reply, reply["asked"])
         seen = "; ".join(differences) or "NOT SEEN"
-        lines.append(f"- {name}: {asked['kernel']}, {asked['precision']} was requested: {seen}")
+        lines.append(f"- {name}: {asked['precision']}, {asked['kernel']} was requested: {seen}")
     return "\n".join(lines)
 
 

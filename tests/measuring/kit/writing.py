@@ -125,7 +125,7 @@ def write_kit(folder: Path, size: Size, say: Callable[[str], None]) -> None:
         )
     switches = list(_write_switches(folder, size, plan))
     scripts.mkdir()
-    for script in _THERE.glob("*.py"):
+    for script in _THERE.glob("[a-z]*.py"):
         shutil.copyfile(script, (folder if script.name == "run.py" else scripts) / script.name)
     for name in _OWN_LOOPS:
         shutil.copyfile(Path(__file__).parent.parent / name, scripts / name)
@@ -201,7 +201,7 @@ def _list_facts(size: Size) -> Iterator[_Item]:
         title="facts of the machine",
         stage="facts",
         framework=None,
-        command=f'"$PYTHON" "$KIT/scripts/facts.py" {size.device}',
+        command='"$PYTHON" "$KIT/scripts/facts.py"',
         seconds=10,
         is_alone=False,
         is_repeated=True,
@@ -368,7 +368,8 @@ def _list_throughput(groups: list[Group], size: Size, plan: Plan) -> Iterator[_I
                 yield _build_plain_item(cell, PLAIN_MODES[cell.kernel], launch, size)
                 request = cell.request(launch)
                 yield _build_launch_item(request, numbers[request], "throughput")
-            if group.launches == size.launches[0] and cells[0].precision != "float32":
+            has_graphs = any(PLAIN_MODES[cell.kernel] == EXTRA_MODE for cell in cells)
+            if group.launches == size.launches[0] and cells and not has_graphs:
                 yield _build_plain_item(cells[0], EXTRA_MODE, launch, size)
 
 

@@ -1,4 +1,4 @@
-"""Write what the machine and its GPU say about themselves: `python facts.py DEVICE`.
+"""Write what the machine and its GPU say about themselves: `python facts.py`.
 
 Files: machine.txt (commands and their output), nvml.json (what NVML answers, raw and as xfbench
 reads it) and reply.json. NVML is only read, and nothing is set.
@@ -85,23 +85,20 @@ def read_nvml():
     return answers
 
 
-def main(device):
+def main():
     Path("machine.txt").write_text(run_commands())
-    if device != "cuda":
-        reply = {"status": "unavailable", "reason": "NVML needs an NVIDIA device"}
-    else:
-        sys.path.insert(0, next(map(str, Path(os.environ["KIT"], "workers").glob("*.pyz"))))
-        try:
-            raw = read_nvml()
-            from xfbench.worker import nvml
+    sys.path.insert(0, str(Path(os.environ["KIT"], "workers", "torch.pyz")))
+    try:
+        raw = read_nvml()
+        from xfbench.worker import nvml
 
-            state = nvml.read_device_state(0)
-            Path("nvml.json").write_text(json.dumps({"raw": raw, "state": state}, indent=1))
-            name, driver = state["name"], state["driver"]
-            reply = {"status": "ok", "summary": f"{name}, driver {driver}"}
-        except (OSError, ImportError, TypeError, AttributeError) as error:
-            reply = {"status": "unavailable", "reason": f"{type(error).__name__}: {error}"}
+        state = nvml.read_device_state(0)
+        Path("nvml.json").write_text(json.dumps({"raw": raw, "state": state}, indent=1))
+        name, driver = state["name"], state["driver"]
+        reply = {"status": "ok", "reason": None, "summary": f"{name}, driver {driver}"}
+    except OSError as error:
+        reply = {"status": "unavailable", "reason": f"NVML: {error}"}
     Path("reply.json").write_text(json.dumps(reply))
 
 
-main(sys.argv[1])
+main()

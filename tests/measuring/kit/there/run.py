@@ -17,6 +17,7 @@ import gzip
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -52,7 +53,7 @@ class Archive:
         tar = tarfile.TarFile(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT)
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime = len(content), int(time.time())
+            entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
         member = gzip.compress(buffer.getvalue())  # not closed: no mark of the archive's end
         size = self.path.stat().st_size if self.path.exists() else 0
@@ -183,7 +184,9 @@ def describe_outcome(item, files):
         outcome, reason = reply["status"], (reply.get("reason") or "").split("\n")[0]
     except (KeyError, ValueError):
         outcome, reason = "no reply", own.get("stderr", own["output"]).decode(errors="replace")
-        reason = (reason.strip().splitlines() or [""])[-1]
+        lines = reason.strip().splitlines() or [""]
+        errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+        reason = (errors or lines)[-1]
     if status == TIMED_OUT:
         return False, f"timed out after {item['limit']} s"
     if outcome != "ok" or status:
