@@ -36,6 +36,7 @@ class Size:
     - `timed`: networks whose throughput is measured, with the batch sizes of each
     - `launches`: launches of the cells that matter most, and of others
     - `lengths`: settings that say how long a launch is
+    - `inductor`: whether compiled PyTorch is among the kernels
     - `limit_factor`: share of the usual time limits and estimates
     - `min_limit_s`: smallest time limit of an item
     """
@@ -49,6 +50,7 @@ class Size:
     launches: tuple[int, int]
     lengths: dict[str, Any]
     threads: int
+    inductor: bool
     limit_factor: float
     min_limit_s: float
 
@@ -64,6 +66,7 @@ SIZES = {
         launches=(5, 3),
         lengths={"steps": 50, "min_time": 2.0, "warmup_time": 1.0},
         threads=4,
+        inductor=True,
         limit_factor=1.0,
         min_limit_s=120,
     ),
@@ -77,6 +80,7 @@ SIZES = {
         launches=(1, 1),
         lengths={"steps": 4, "warmup": 1, "min_time": 0.0, "warmup_time": 0.0},
         threads=1,
+        inductor=True,
         limit_factor=0.4,
         min_limit_s=300,
     ),
@@ -90,6 +94,7 @@ SIZES = {
         launches=(1, 1),
         lengths={"steps": 4, "warmup": 1, "min_time": 0.0, "warmup_time": 0.0},
         threads=1,
+        inductor=False,
         limit_factor=0.4,
         min_limit_s=300,
     ),
@@ -100,7 +105,7 @@ SIZES = {
 class Group:
     """Cells of one stage of the kit: the same networks, in several kernels.
 
-    Kernels that the framework's adapter does not have are left out.
+    Kernels that the adapter or the kit's size does not have are left out.
     """
 
     stage: str
@@ -117,6 +122,8 @@ class Group:
         for network in self.networks:
             for framework, kernel in self.kernels:
                 if kernel not in adapter.load(framework).choose_kernels(["all"], self.device):
+                    continue
+                if kernel == _INDUCTOR and not size.inductor:
                     continue
                 settings = {**size.lengths, **dict(self.more)}
                 matrix = experiment.build_matrix(

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(os.environ["KIT"], "workers", "torch.pyz")))
-FIRST, LAST = 64, 2**16
+FIRST, LAST = 64, 2**13
 
 
 def main(network, kernel, precision):
