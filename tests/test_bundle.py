@@ -1,5 +1,7 @@
 """Tests of bundles: written here, run without xfbench, and imported here again."""
 
+import gzip
+import io
 import json
 import shutil
 import sys
@@ -216,6 +218,23 @@ def test_archive_that_is_cut_off_anywhere_gives_what_is_there(
     output = capsys.readouterr().out
     assert "the archive is cut off" in output
     assert "ok" in [record.status for record in records] or "not run" in output
+
+
+def test_archive_of_several_gzip_members_is_read_to_the_first_damage(tmp_path, capsys):
+    """A kit appends each item as a gzip member, without the mark of a tar file's end."""
+    content = b""
+    for name in ("plan.json", "checks/1/status"):
+        buffer = io.BytesIO()
+        member = tarfile.TarInfo(name)
+        member.size = len(name)
+        tarfile.TarFile(fileobj=buffer, mode="w").addfile(member, io.BytesIO(name.encode()))
+        content += gzip.compress(buffer.getvalue())
+    for damage in (b"", b"garbage", gzip.compress(b"the next item")[:-9]):
+        (tmp_path / "kit.tar.gz").write_bytes(content + damage)
+        with bundle.open_bundle(tmp_path / "kit.tar.gz", print) as folder:
+            assert (folder / "plan.json").read_text() == "plan.json"
+            assert (folder / "checks/1/status").read_text() == "checks/1/status"
+        assert ("the archive is cut off" in capsys.readouterr().out) == bool(damage)
 
 
 def test_archive_with_a_member_outside_of_the_bundle_writes_nothing_there(tmp_path):

@@ -59,8 +59,8 @@ _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
 # The files of an archive that belong to a bundle. Others, such as a kit's facts, are skipped.
 _MEMBER = re.compile(r"plan\.json|(inspect|checks|launches)/\w[\w.-]*/\w[\w.-]*")
-_MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**33
-_CUT_OFF = (tarfile.TarError, EOFError, zlib.error)
+_MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**32
+_CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
 # Each Python needs NumPy and the framework. What ended well is skipped, and the rest is done again.
