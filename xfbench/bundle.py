@@ -475,11 +475,12 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
         if carried_run.plan.verify
         else ({}, {})
     )
+    not_run: list[str] = []
     for number, request in enumerate(carried_run.plan.requests, 1):
         launch_folder = folder / "launches" / f"{number:05d}"
         status = _read_outcome(launch_folder)
         if status is None:
-            say(f"{request.label()} · launch {request.launch}: not run on the other machine")
+            not_run.append(f"{request.label()} · launch {request.launch}")
             continue
         fields: dict[str, Any] = {
             "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
@@ -513,6 +514,13 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
             merging.copy_run_folder(launch_folder, store.run_folder(record), store)
             store.add(record)
         yield earlier_record or record
+    _say_what_is_missing("not run on the other machine", not_run, say)
+
+
+def _say_what_is_missing(words: str, labels: Sequence[str], say: Callable[[str], None]) -> None:
+    if labels:
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        say(f"{words}: {labels[0]}{more}")
 
 
 def _verify_and_write_certificates(
@@ -524,6 +532,8 @@ def _verify_and_write_certificates(
     each timed batch, by `batch_certified_fields`. `say` gets the verdicts other than "equal".
     """
     certificate_ids: dict[CertifiedFields, str] = {}
+    without_cases: list[str] = []
+    without_batch: list[str] = []
     verifier = Verifier(say, run=carried_run.read_case_results)
     for request in _requests_and_single_ranks_to_verify(carried_run.plan.requests):
         environment_and_machine = carried_run.environment(request.framework)
@@ -532,7 +542,7 @@ def _verify_and_write_certificates(
         subject = certify.build_subject(request, *environment_and_machine)
         certificate = certify.find_cached_certificate(subject)
         if certificate is None and not carried_run.has_results_of_cases(request):
-            say(f"not verified: {request.label()}: its verification cases were not run there")
+            without_cases.append(request.label())
             continue
         try:
             certificate = certificate or _verify_and_store_unless_unsupported(
@@ -561,13 +571,15 @@ def _verify_and_write_certificates(
             carried_run.has_results_of_cases(request, of_batch=True)
             or certify.find_cached_certificate(subject, batch)
         ):
-            say(f"{request.label()}: its batch was not verified there")
+            without_batch.append(f"{request.label()} · batch {batch.batch_size}")
             continue
         for _, batch_certificate in certify.certify_timed_batches(
             verifier, [request], environment, say, machine_facts
         ):
             certify.copy_cached_certificate(batch_certificate, store)
             batch_ids[batch_certified_fields(request)] = batch_certificate.id
+    _say_what_is_missing("cases not run on the other machine", without_cases, say)
+    _say_what_is_missing("batches not verified on the other machine", without_batch, say)
     return certificate_ids, batch_ids
 
 

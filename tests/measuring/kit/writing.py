@@ -263,9 +263,7 @@ def _kind(cell: Cell | Request) -> tuple[Any, ...]:
 
 def _label(request: Cell | Request) -> str:
     parts = [request.workload, request.framework, request.kernel, request.precision]
-    parts += [f"{request.ranks} ranks"] * (request.ranks > 1)
-    parts += ["checkpoints"] * bool(request.checkpoints) + ["profile"] * request.profile
-    return " · ".join(parts)
+    return " · ".join(parts + [f"{request.ranks} ranks"] * (request.ranks > 1))
 
 
 def _list_event_items(folder: Path, size: Size, plan: Plan) -> Iterator[_Item]:
@@ -376,9 +374,10 @@ def _list_throughput(groups: list[Group], size: Size, plan: Plan) -> Iterator[_I
 
 def _build_launch_item(request: Request, number: int, stage: str) -> _Item:
     factor = _FACTORS.get(request.kernel, 1.0)
+    extras = " · checkpoints" * bool(request.checkpoints) + " · profile" * request.profile
     return _Item(
         name=f"launches/{number:05d}",
-        title=f"train {_label(request)} · batch {request.global_batch_size}",
+        title=f"train {_label(request)} · batch {request.global_batch_size}{extras}",
         stage=stage,
         framework=request.framework,
         command="sh start.sh",
