@@ -281,7 +281,9 @@ def parse_arguments(frameworks):
     )
     parser.add_argument("--minutes", type=float, default=14.0, help="time for everything (14)")
     parser.add_argument("--output", type=Path, required=True, help="folder for the archive")
-    parser.add_argument("--have", type=Path, nargs="*", default=[], help="earlier archives")
+    parser.add_argument(
+        "--have", type=Path, action="append", default=[], help="earlier archive (repeatable)"
+    )
     parser.add_argument("--stage", help="run only these stages, such as facts,throughput")
     jobs = max(2, (os.cpu_count() or 1) // 3)
     parser.add_argument("--jobs", type=int, default=jobs, help=f"items at a time ({jobs})")
