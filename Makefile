@@ -7,7 +7,7 @@ PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean docs docs-serve input schema settings screenshots
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead gpu-bundle gpu-rehearsal series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean docs docs-serve input schema settings screenshots
 
 #@ Use
 
@@ -29,6 +29,9 @@ studies: $(VENV)/installed ## Every study at its smallest size, reports in build
 verify-all: $(VENV)/installed ## Prove all networks equal in every framework and kernel; hours.
 	$(BIN)/xfbench verify --workload all --kernel all --again --format markdown
 	$(BIN)/xfbench verify --self-test --seeds 5
+
+gpu-bundle: $(VENV)/installed ## Write build/gpu-kit, to be run on a lent machine with a GPU.
+	$(BIN)/python -m tests.measuring.kit build/gpu-kit
 
 environments: $(VENV)/installed ## Make every framework's environment now.
 	$(BIN)/xfbench env create caffe mxnet tensorflow torch
@@ -76,6 +79,9 @@ coverage: $(VENV)/developed ## Lines and branches of the driver that `make test`
 
 mutants: $(VENV)/developed ## Try 20 drawn mutations of the source against the quick tests (hours).
 	$(BIN)/python -m tests.mutants
+
+gpu-rehearsal: $(VENV)/installed ## Rehearse the GPU kit on this CPU, without network (10 minutes, root).
+	$(BIN)/python -m tests.measuring.kit.rehearsal build/gpu-rehearsal
 
 #@ Write generated files
 

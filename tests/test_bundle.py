@@ -1,8 +1,11 @@
 """Tests of bundles: written here, run without xfbench, and imported here again."""
 
+import gzip
+import io
 import json
 import shutil
 import sys
+import tarfile
 
 import archspec.cpu
 import pytest
@@ -14,6 +17,8 @@ from xfbench import bundle
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
+from xfbench.equality.oracle import Oracle
+from xfbench.execution import record_builder
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
 from xfbench.store.results_folder import Store
@@ -212,6 +217,129 @@ def test_bundle_reply_to_another_request_is_crashed(write_bundle, tmp_path):
     reply.write_text(json.dumps({**document, "job": "sha256:" + "0" * 64}))
     [record] = import_records(folder, tmp_path)
     assert (record.status, record.reason) == ("crashed", "the reply belongs to another job")
+
+
+def write_archive(folder, target, names):
+    with tarfile.open(target, "w:gz") as archive:
+        for name in names:
+            archive.add(folder / name, name)
+
+
+ALL = ("plan.json", "inspect", "checks", "launches")
+
+
+def test_archive_of_a_bundle_gives_the_same_records(write_bundle, tmp_path, run_inline):
+    """Other files in the archive are skipped, and importing again changes nothing."""
+    folder, archive = write_bundle(), tmp_path / "away.tar.gz"
+    run_bundle(folder, f"odd={sys.executable}")
+    (folder / "facts").mkdir()
+    (folder / "facts" / "machine.txt").write_text("facts")
+    write_archive(folder, archive, [*ALL, "facts"])
+    for _ in range(2):
+        outcome = run_inline("results", "import", "--bundle", archive, "--results", "results")
+        assert outcome.returncode == 0 and "lenet" in outcome.stdout
+    [record] = import_records(folder, tmp_path)
+    assert [each.id for each in Store(tmp_path / "results").records()] == [record.id]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.9, 0.99])
+def test_archive_that_is_cut_off_anywhere_gives_what_is_there(
+    write_bundle, tmp_path, share, capsys
+):
+    folder, archive = write_bundle(), tmp_path / "away.tar.gz"
+    run_bundle(folder, f"odd={sys.executable}")
+    write_archive(folder, archive, ("plan.json", "launches/00001/request.json", *ALL[1:]))
+    content = archive.read_bytes()
+    archive.write_bytes(content[: int(len(content) * share)])
+    with bundle.open_bundle(archive, print) as unpacked:
+        records = import_records(unpacked, tmp_path)
+    output = capsys.readouterr().out
+    assert "the archive is cut off" in output
+    assert "ok" in [record.status for record in records] or "not run" in output
+
+
+def test_archive_of_several_gzip_members_is_read_to_the_first_damage(tmp_path, capsys):
+    """A kit appends each item as a gzip member, without the mark of a tar file's end."""
+    content = b""
+    for name in ("plan.json", "checks/1/status"):
+        buffer = io.BytesIO()
+        member = tarfile.TarInfo(name)
+        member.size = len(name)
+        tarfile.TarFile(fileobj=buffer, mode="w").addfile(member, io.BytesIO(name.encode()))
+        content += gzip.compress(buffer.getvalue())
+    for damage in (b"", b"garbage", gzip.compress(b"the next item")[:-9]):
+        (tmp_path / "kit.tar.gz").write_bytes(content + damage)
+        with bundle.open_bundle(tmp_path / "kit.tar.gz", print) as folder:
+            assert (folder / "plan.json").read_text() == "plan.json"
+            assert (folder / "checks/1/status").read_text() == "checks/1/status"
+        assert ("the archive is cut off" in capsys.readouterr().out) == bool(damage)
+
+
+def test_archive_with_a_member_outside_of_the_bundle_writes_nothing_there(tmp_path):
+    archive = tmp_path / "away.tar"
+    (tmp_path / "plan.json").write_text("{}")
+    with tarfile.open(archive, "w") as tar:
+        for name in (
+            "../outside",
+            "launches/../../outside",
+            "/outside",
+            "checks/1/..",
+            "plan.json",
+        ):
+            tar.add(tmp_path / "plan.json", name)
+    with bundle.open_bundle(archive, print) as folder:
+        assert [path.name for path in folder.rglob("*")] == ["plan.json"]
+
+
+def test_oracle_computes_nothing_for_cases_that_were_not_run(
+    write_bundle, tmp_path, monkeypatch, capsys
+):
+    """An archive that was cut off has few of the cases, and the others would take hours."""
+    folder = write_bundle()
+    run_bundle(folder, f"odd={sys.executable}")
+    plan = json.loads((folder / "plan.json").read_text())
+    (folder / "plan.json").write_text(json.dumps({**plan, "verify": True}))
+    monkeypatch.setattr(Oracle, "compute_expected", None)
+    [record] = import_records(folder, tmp_path)
+    assert record.status == "ok" and record.certificate is None
+    assert "cases not run on the other machine: lenet" in capsys.readouterr().out
+
+
+def test_file_that_is_no_archive_is_refused(tmp_path):
+    (tmp_path / "text").write_text("no archive")
+    for name in ("text", "missing"):
+        with (
+            pytest.raises(UsageError, match="neither a bundle nor an archive"),
+            bundle.open_bundle(tmp_path / name, print),
+        ):
+            pass
+
+
+def test_bundle_of_another_worker_is_refused(write_bundle, fake_adapter, tmp_path):
+    """Its records would get the digest of a worker that never ran."""
+    folder = write_bundle()
+    run_bundle(folder, f"odd={sys.executable}")
+    fake_adapter("def after_step(rank, steps): pass", module="numpy")
+    with pytest.raises(UsageError, match="worker of odd is not that of this xfbench"):
+        import_records(folder, tmp_path)
+    (folder / "inspect" / "odd" / "worker.pyz").unlink()  # as in earlier bundles
+    assert len(import_records(folder, tmp_path)) == 1
+
+
+def test_launch_that_gets_its_certificate_later_has_one_record(write_bundle, tmp_path, monkeypatch):
+    """Its cases may come back with another archive."""
+    folder = write_bundle()
+    run_bundle(folder, f"odd={sys.executable}")
+    [record] = import_records(folder, tmp_path)
+    build_record = record_builder.build_record
+
+    def build_with_certificate(*arguments):
+        *others, fields = arguments
+        return build_record(*others, {**fields, "certificate": "sha256:" + "1" * 64})
+
+    monkeypatch.setattr(record_builder, "build_record", build_with_certificate)
+    assert [each.id for each in import_records(folder, tmp_path)] == [record.id]
+    assert len(list(Store(tmp_path / "results").records())) == 1
 
 
 def test_nonempty_target_and_folder_without_a_plan_are_refused(tmp_path):

@@ -13,14 +13,24 @@ other machine.
 
 from __future__ import annotations
 
+import gzip
+import json
+import re
 import shlex
+import tarfile
+import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
+from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment, complete_draft, is_inherited
 from xfbench.equality import certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
@@ -30,8 +40,10 @@ from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import (
     Certificate,
     CertifiedFields,
+    TimedBatch,
     batch_certified_fields,
     certified_fields,
+    single_rank_subject,
 )
 from xfbench.model.plan import Plan
 from xfbench.model.record import Machine, Record
@@ -45,6 +57,10 @@ _SEED = 0
 # gets the interpreter from a shell variable, and nothing uses the prefix.
 _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
+# The files of an archive that belong to a bundle. Others, such as a kit's facts, are skipped.
+_MEMBER = re.compile(r"plan\.json|(inspect|checks|launches)/\w[\w.-]*/\w[\w.-]*")
+_MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**32
+_CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
 # Each Python needs NumPy and the framework. What ended well is skipped, and the rest is done again.
@@ -214,7 +230,7 @@ def _write_cases_for_later_run(
             _write_job_and_script(document, request, folder, time_limit)
         return jobs.CaseResults({}, {case["name"]: "to be run later" for case in documents})
 
-    verifier = Verifier(say, run=write_cases)
+    verifier = Verifier(say, run=write_cases, all_at_once=True)
     for request in _requests_and_single_ranks_to_verify(requests):
         say(f"cases for {request.label()}")
         verifier.verify(request, _placeholder_environment(request.framework), _SEED)
@@ -329,6 +345,32 @@ class _CarriedRun:
         except worker_reply.ReplyError:
             return "its interpreter did not reply on the other machine: see inspect/ in the bundle"
 
+    @cached_property
+    def _kinds_with_results(self) -> set[CertifiedFields]:
+        kinds = set()
+        for case_folder in (self.folder / "checks").glob("*"):
+            if _read_outcome(case_folder) is None:
+                continue
+            try:
+                content = safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
+                document = json.loads(content)
+                request = Request.model_validate(document["request"])
+                is_batch = any("copies" in case for case in document["cases"])
+            except (OSError, *worker_reply.WRONG):
+                continue
+            kinds.add(batch_certified_fields(request) if is_batch else certified_fields(request))
+        return kinds
+
+    def has_results_of_cases(self, request: Request, *, of_batch: bool = False) -> bool:
+        """Return whether cases of the request, or of its timed batch, were run.
+
+        If not, nobody needs what the oracle would compute for them.
+        """
+        if of_batch:
+            request = certify.single_rank_request(request)
+            return batch_certified_fields(request) in self._kinds_with_results
+        return certified_fields(request) in self._kinds_with_results
+
     def read_case_results(
         self, documents: Sequence[dict[str, Any]], request: Request, *_: Any
     ) -> jobs.CaseResults:
@@ -356,28 +398,98 @@ def is_carried_run(folder: Path) -> bool:
     return (folder / _PLAN).is_file()
 
 
+@contextmanager
+def open_bundle(source: Path, say: Callable[[str], None]) -> Iterator[Path]:
+    """Yield the folder of the bundle `source`, which is a folder or an archive of one.
+
+    An archive (tar, also with gzip) is unpacked to a temporary folder. It may be cut off anywhere:
+    what is there is unpacked, and `say` gets a message. Raises UsageError if it is no archive.
+    """
+    if source.is_dir():
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="xfbench-bundle-") as scratch:
+        try:
+            with source.open("rb") as raw_file:
+                is_gzip = raw_file.read(2) == b"\x1f\x8b"
+                raw_file.seek(0)
+                file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
+                with tarfile.open(fileobj=cast(IO[bytes], file), mode="r:") as archive:
+                    _unpack(archive, Path(scratch), say)
+        except (OSError, *_CUT_OFF) as error:
+            raise UsageError(f"{source} is neither a bundle nor an archive: {error}") from error
+        yield Path(scratch)
+
+
+def _unpack(archive: tarfile.TarFile, folder: Path, say: Callable[[str], None]) -> None:
+    """Unpack the bundle's files to `folder`, until the archive ends or is cut off."""
+    total_bytes = 0
+    members = iter(archive)
+    while True:
+        try:
+            member = next(members, None)
+            if member is None:
+                return
+            if not member.isreg() or not _MEMBER.fullmatch(member.name):
+                continue
+            total_bytes += member.size
+            if member.size > _MAX_MEMBER_BYTES or total_bytes > _MAX_MEMBERS_BYTES:
+                raise UsageError(f"{member.name}: the archive is too large for a bundle")
+            content = cast(IO[bytes], archive.extractfile(member)).read()
+        except _CUT_OFF as error:
+            say(f"the archive is cut off ({error}): what is complete is imported")
+            return
+        target = folder / member.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _check_workers(carried_run: _CarriedRun) -> None:
+    """Raise UsageError if the bundle's worker is not that of the running xfbench.
+
+    Records and certificates contain the worker's digest, which is computed here.
+    """
+    for framework in {request.framework for request in carried_run.plan.requests}:
+        try:
+            with zipfile.ZipFile(carried_run.folder / "inspect" / framework / "worker.pyz") as file:
+                contents = {name: file.read(name) for name in file.namelist()}
+        except (OSError, *_CUT_OFF, zipfile.BadZipFile):
+            continue  # earlier bundles came back without their workers
+        if digests.of_files(contents) != worker_archive.worker_digest(framework):
+            raise UsageError(
+                f"the bundle's worker of {framework} is not that of this xfbench: import the "
+                "bundle with the version of xfbench that wrote it"
+            )
+
+
 def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
     """Import the bundle `folder` into `store`, and yield the record of each launch that was run.
 
     The certificates are built and stored first. Importing a bundle again yields the same records
-    and stores no copies. `say` gets a message for each launch that was not run. Raises UsageError
-    if the folder is not a bundle.
+    and stores no copies. `say` gets a message about what was not run. Raises UsageError in these
+    cases:
+
+    - The folder is not a bundle.
+    - Another version of xfbench wrote the bundle.
     """
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
+    _check_workers(carried_run)
     store.create_and_check_folders()
     protocols = dict(carried_run.plan.protocols)
+    imported = {(record.request, record.created): record for record in store.records()}
     certificates, batch_certificates = (
         _verify_and_write_certificates(carried_run, store, say)
         if carried_run.plan.verify
         else ({}, {})
     )
+    not_run: list[str] = []
     for number, request in enumerate(carried_run.plan.requests, 1):
         launch_folder = folder / "launches" / f"{number:05d}"
         status = _read_outcome(launch_folder)
         if status is None:
-            say(f"{request.label()} · launch {request.launch}: not run on the other machine")
+            not_run.append(f"{request.label()} · launch {request.launch}")
             continue
         fields: dict[str, Any] = {
             "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
@@ -405,10 +517,19 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
             record = record_builder.build_record(
                 request, answer, framework_adapter, environment_and_machine[0], fields
             )
-        if not store.run_folder(record).exists():
+        # A record that was imported before may lack a certificate that is found now.
+        earlier_record = imported.get((request, record.created))
+        if earlier_record is None:
             merging.copy_run_folder(launch_folder, store.run_folder(record), store)
             store.add(record)
-        yield record
+        yield earlier_record or record
+    _say_what_is_missing("not run on the other machine", not_run, say)
+
+
+def _say_what_is_missing(words: str, labels: Sequence[str], say: Callable[[str], None]) -> None:
+    if labels:
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        say(f"{words}: {labels[0]}{more}")
 
 
 def _verify_and_write_certificates(
@@ -420,14 +541,18 @@ def _verify_and_write_certificates(
     each timed batch, by `batch_certified_fields`. `say` gets the verdicts other than "equal".
     """
     certificate_ids: dict[CertifiedFields, str] = {}
-    verifier = Verifier(say, run=carried_run.read_case_results)
+    without_cases: list[str] = []
+    without_batch: list[str] = []
+    verifier = Verifier(say, run=carried_run.read_case_results, all_at_once=True)
     for request in _requests_and_single_ranks_to_verify(carried_run.plan.requests):
         environment_and_machine = carried_run.environment(request.framework)
         if environment_and_machine is None:
             continue
-        certificate = certify.find_cached_certificate(
-            certify.build_subject(request, *environment_and_machine)
-        )
+        subject = certify.build_subject(request, *environment_and_machine)
+        certificate = certify.find_cached_certificate(subject)
+        if certificate is None and not carried_run.has_results_of_cases(request):
+            without_cases.append(request.label())
+            continue
         try:
             certificate = certificate or _verify_and_store_unless_unsupported(
                 verifier, request, *environment_and_machine
@@ -449,11 +574,21 @@ def _verify_and_write_certificates(
         if environment_and_machine is None or certified_fields(request) not in certificate_ids:
             continue
         environment, machine_facts = environment_and_machine
+        subject = single_rank_subject(certify.build_subject(request, environment, machine_facts))
+        batch = TimedBatch.from_request(request)
+        if not (
+            carried_run.has_results_of_cases(request, of_batch=True)
+            or certify.find_cached_certificate(subject, batch)
+        ):
+            without_batch.append(f"{request.label()} · batch {batch.batch_size}")
+            continue
         for _, batch_certificate in certify.certify_timed_batches(
             verifier, [request], environment, say, machine_facts
         ):
             certify.copy_cached_certificate(batch_certificate, store)
             batch_ids[batch_certified_fields(request)] = batch_certificate.id
+    _say_what_is_missing("cases not run on the other machine", without_cases, say)
+    _say_what_is_missing("batches not verified on the other machine", without_batch, say)
     return certificate_ids, batch_ids
 
 

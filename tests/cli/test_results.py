@@ -154,8 +154,8 @@ def test_packs_are_imported_by_themselves(run_inline, make_results, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give either sources to import, or --bundle DIR"),
-        (("a", "--bundle", "b"), "give either sources to import, or --bundle DIR"),
+        ((), "give either sources to import, or --bundle PATH"),
+        (("a", "--bundle", "b"), "give either sources to import, or --bundle PATH"),
         (("nowhere",), "no such file or folder"),
         (("results",), "is the results folder itself"),
         (("carried",), "results import --bundle carried"),

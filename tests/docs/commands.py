@@ -159,6 +159,7 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # Commands without --dry-run that start a framework or watch the machine, and those that read what
 # such a command writes.
 ONLY_PARSED = (
+    "xfbench results import --bundle DIR/kit.tar.gz",
     "xfbench compare ranks=4 ranks=1",
     "xfbench compare allocator=jemalloc allocator=system --results allocators",
     "xfbench tune --framework torch --workload lenet --show",

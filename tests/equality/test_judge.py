@@ -7,6 +7,7 @@ import pytest
 
 from xfbench.equality import cases, judge
 from xfbench.equality.oracle import Expected
+from xfbench.worker import folding
 from xfbench.workloads import workloads
 
 [CASE, _] = cases.own_and_scaled_whole_network_cases(workloads()["lenet"], 0)
@@ -90,3 +91,28 @@ def test_deviation_names_its_kind_parameter_layer_and_step():
         "conv1",
         None,
     )
+
+
+@pytest.mark.parametrize("count", [62, 100, 509])
+def test_folded_result_has_about_the_same_distance(count):
+    """The results of a kit for a GPU are folded, so that those of deep networks are small."""
+    random = np.random.RandomState(count)
+    name, truth = "gradient/fc/weight", random.normal(size=count)
+    draws = ({name: 1e-6},)
+    expected = Expected(CASE, {name: truth}, draws)
+    off = truth.copy()
+    off[7] += 1e-2
+    for result in (truth, off, truth + 1e-3 * random.normal(size=count)):
+        [full] = judge.compare(expected, "float32", {name: result})
+        [folded] = judge.compare(expected, "float32", {name: folding.fold(result)})
+        assert folded.allowed == full.allowed
+        assert folded.error == pytest.approx(full.error, rel=0.6, abs=1e-12)
+        assert folded.is_within_tolerance == full.is_within_tolerance == (result is truth)
+
+
+def test_only_tensors_may_be_folded():
+    scores = np.arange(100.0)
+    expected = Expected(CASE, {"test_scores": scores}, ({"test_scores": 0.0},))
+    [deviation] = judge.compare(expected, "float32", {"test_scores": folding.fold(scores)})
+    assert deviation.error == math.inf
+    assert folding.fold(np.arange(61.0)).tolist() == list(range(61))

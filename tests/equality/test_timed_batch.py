@@ -32,7 +32,7 @@ def reference_environment():
 
 def verify_reference(batch_sizes, run=jobs.run_cases, **options):
     return timed_batch.verify_batch_sizes(
-        Verifier(run=run), REFERENCE, reference_environment(), batch_sizes, **options
+        Verifier(run=run, **options), REFERENCE, reference_environment(), batch_sizes
     )
 
 

@@ -101,8 +101,14 @@ def _to_channels_last(model):
     return model.to(memory_format=torch.channels_last)
 
 
-def build_step(workload, images, labels, prepare_model):
-    """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
+def head_weights(workload):
+    """Return the weight of each head's loss."""
+    layers = workload.network.layers
+    return [layer.weight for layer in layers if isinstance(layer, xl.SoftmaxLoss)]
+
+
+def build_network(workload):
+    """Return the module with the weights that every framework starts from."""
     network = Network(workload.network).train()
     assert sum(p.numel() for p in network.parameters()) == workload.network.learned_count
     learned = {
@@ -115,11 +121,14 @@ def build_step(workload, images, labels, prepare_model):
         values = [value for name, value in initial.items() if name in learned]
         for parameter, value in zip(network.parameters(), values, strict=True):
             parameter.copy_(torch.from_numpy(value))
+    return network
+
+
+def build_step(workload, images, labels, prepare_model):
+    """The loop of any tutorial: forward, backward, an SGD step, the loss read each time."""
+    network = build_network(workload)
     model, solver = prepare_model(network), workload.solver
-    weights = [
-        layer.weight for layer in workload.network.layers if isinstance(layer, xl.SoftmaxLoss)
-    ]
-    criterion = nn.CrossEntropyLoss()
+    weights, criterion = head_weights(workload), nn.CrossEntropyLoss()
     options = {"momentum": solver.momentum, "weight_decay": solver.weight_decay}
     optimizer = torch.optim.SGD(model.parameters(), solver.base_lr, **options)
 

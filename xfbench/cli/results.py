@@ -460,7 +460,8 @@ def import_(
     bundle: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder of `run --bundle`, after it was run on another machine."
+            metavar="PATH",
+            help="Folder of `run --bundle` after it was run on another machine, or its archive.",
         ),
     ] = None,
     results: ResultsOption = None,
@@ -491,7 +492,7 @@ def import_(
         _import_bundle(bundle, store, as_json)
         return
     if bundle or not sources:
-        raise errors.UsageError("give either sources to import, or --bundle DIR")
+        raise errors.UsageError("give either sources to import, or --bundle PATH")
     if folder := next(filter(bundles.is_carried_run, sources), None):
         raise errors.UsageError(
             f"{folder} is a bundle: use `xfbench results import --bundle {folder}`"
@@ -510,7 +511,7 @@ def import_(
     )
 
 
-def _import_bundle(folder: Path, store: Store, as_json: bool) -> None:
+def _import_bundle(source: Path, store: Store, as_json: bool) -> None:
     """Import a bundle that was run, and print the leaderboard of its records.
 
     Exit with status 1 if any record has a status other than ok or unsupported.
@@ -518,7 +519,8 @@ def _import_bundle(folder: Path, store: Store, as_json: bool) -> None:
     from xfbench import bundle
     from xfbench.cli import conclusion
 
-    records = list(bundle.import_carried_run(folder, store, say))
+    with bundle.open_bundle(source, say) as folder:
+        records = list(bundle.import_carried_run(folder, store, say))
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:

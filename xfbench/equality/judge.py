@@ -14,6 +14,7 @@ import numpy as np
 from xfbench.equality.cases import Case
 from xfbench.equality.oracle import Expected
 from xfbench.model.certificate import SAFETY
+from xfbench.worker import folding
 
 # Minimum tolerance in units of float32: all draws may happen to be close to the truth, but the
 # result itself is rounded.
@@ -123,9 +124,8 @@ def compare(
         if quantity.endswith(("test_loss", "losses")) and not truth.max() < CAFFE_LARGEST_LOSS / 2:
             continue
         error = float("inf")
-        if quantity in arrays and arrays[quantity].shape == truth.shape:
-            with np.errstate(over="ignore", invalid="ignore"):  # a result may be infinite or NaN
-                error = float(np.linalg.norm(arrays[quantity] - truth))
+        if quantity in arrays:
+            error = _distance(arrays[quantity], truth, quantity)
         size = float(np.linalg.norm(truth))
         allowed = allowed_distance(precision, expected.max_distance_over_draws(quantity), size)
         if case.timed_batch_size is not None:
@@ -133,6 +133,16 @@ def compare(
             allowed += case.limit_of_sum(quantity.partition("/")[2]) * epsilons * size
         deviations.append(Deviation(case, precision, quantity, error, allowed, size))
     return deviations
+
+
+def _distance(result: np.ndarray, truth: np.ndarray, quantity: str) -> float:
+    """Return the distance of a result, which may be folded. It is infinite for another shape."""
+    if folding.is_folded(quantity) and result.shape == (folding.WIDTH,) != truth.shape:
+        truth = folding.fold(truth)
+    if result.shape != truth.shape:
+        return float("inf")
+    with np.errstate(over="ignore", invalid="ignore"):  # a result may be infinite or NaN
+        return float(np.linalg.norm(result - truth))
 
 
 def _is_compared_in_timed_batch(case: Case, quantity: str) -> bool:

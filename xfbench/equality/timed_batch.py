@@ -60,16 +60,11 @@ def verify_batch_sizes(
     environment: Environment,
     batch_sizes: Sequence[int],
     seed: int = 0,
-    *,
-    all_at_once: bool = False,
 ) -> dict[int, Verdict]:
     """Return the verdict on the gradients of each batch size. The request has one rank.
 
     `batch_sizes` are numbers of images on one rank. Sizes that repeat the same images are computed
     in one process. Raises CheckError if the framework gives no results.
-
-    If `all_at_once` is true, every case that may be needed runs in this process. Otherwise, most
-    layers run alone only if the larger cases leave a doubt, in a process of their own.
     """
     if reason := unverifiable_batch_reason(request):
         return {size: Verdict(request, "unsupported", reason) for size in batch_sizes}
@@ -80,7 +75,7 @@ def verify_batch_sizes(
         sizes_by_images.setdefault(images, []).append(batch_size)
     verdicts: dict[int, Verdict] = {}
     for images, sizes in sizes_by_images.items():
-        batches = _Batches(verifier, request, environment, workload, images, seed, all_at_once)
+        batches = _Batches(verifier, request, environment, workload, images, seed)
         verdicts |= batches.verify(sizes)
     return verdicts
 
@@ -99,9 +94,7 @@ class _Batches:
         workload: Workload,
         images: int,
         seed: int,
-        all_at_once: bool = False,
     ) -> None:
-        self.all_at_once = all_at_once
         self.verifier, self.request, self.environment = verifier, request, environment
         self.workload, self.images, self.seed = workload, images, seed
         self.precision = request.precision
@@ -145,16 +138,17 @@ class _Batches:
         They are the whole network and, if its limits are not sharp for all layers, blocks. Layers
         whose limits are not sharp in any of these run alone too, and so do those without weights.
         """
-        oracle, precision = self.verifier.oracle, self.precision
+        verifier, precision = self.verifier, self.precision
+        oracle = verifier.oracle
         expected = [_with_timed_batch(each, size) for each in self.networks]
         is_sharp = precision == "float64" or not self._find_layers_without_sharp_limit(expected)
-        if is_sharp and not self.all_at_once:
+        if is_sharp and not verifier.all_at_once:
             return expected
         self.block_inputs = oracle.write_block_inputs(self.networks)
         blocks = cases.block_cases(self.workload, self.seed, _BLOCK_WEIGHTS, self.images)
         computed = oracle.compute_expected(blocks, self.block_inputs, precision=precision)
         expected += [_with_timed_batch(each, size) for each in computed]
-        if self.all_at_once:
+        if verifier.all_at_once:
             return expected + self._expect_layers(self.layers, size)
         without_limit = self._find_layers_without_sharp_limit(expected)
         network = self.workload.network

@@ -108,11 +108,14 @@ class Verifier:
     - `say`: is called with each progress message
     - `time_limit`: seconds for one launch
     - `run`: runs cases, like `jobs.run_cases`
+    - `all_at_once`: whether every case of a timed batch that may be needed runs in the first call
+      of `run`. Otherwise, most layers run alone only if larger cases leave a doubt.
     """
 
     say: Callable[[str], None] = lambda _: None
     time_limit: float = reference.TIME_LIMIT
     run: RunCases = jobs.run_cases
+    all_at_once: bool = False
 
     def __post_init__(self) -> None:
         self.oracle = Oracle(self.say)
