@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from xfbench.worker import gpus, rounding
+from xfbench.worker import gpus, nvml, rounding
 from xfbench.worker.protocol import Unavailable
 
 # JAX's names for the precision of products. JAX's default is None, which is TF32 on a GPU.
@@ -27,7 +27,7 @@ def choose_device(device: str, rank: int) -> Any:
     if `device` is "cuda" and JAX finds no NVIDIA device.
     """
     jax.config.update("jax_platforms", device)
-    visible = gpus.list_visible() if device == "cuda" else None
+    visible = nvml.list_visible_devices() if device == "cuda" else None
     if visible:  # JAX would take memory of every visible GPU
         jax.config.update("jax_cuda_visible_devices", str(rank % len(visible)))
     try:

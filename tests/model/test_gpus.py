@@ -122,10 +122,10 @@ def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
 @pytest.mark.parametrize(
     ("visible", "site", "status"),
     [
-        ("MIG-a,MIG-b", "", "ok"),
-        ("MIG-a,nothing,MIG-b", "", "unavailable"),  # CUDA ignores what follows a wrong name
-        ("MIG-a", "", "unavailable"),
-        ("MIG-a", "share_gpus = true", "ok"),
+        ("GPU-1,GPU-2", "", "ok"),
+        ("GPU-1,nothing,GPU-2", "", "unavailable"),  # CUDA ignores what follows a wrong name
+        ("GPU-1", "", "unavailable"),
+        ("GPU-1", "share_gpus = true", "ok"),
     ],
 )
 def test_ranks_need_a_gpu_each_unless_the_site_lets_them_share(
@@ -134,7 +134,7 @@ def test_ranks_need_a_gpu_each_unless_the_site_lets_them_share(
     if not shutil.which("cc"):
         pytest.skip("needs a C compiler")
     nvml.build(tmp_path)
-    nvml.write_device(tmp_path / "values")
+    nvml.write_device(tmp_path / "values", count=2)
     variables = {
         "LD_LIBRARY_PATH": str(tmp_path),
         "NVML_VALUES": str(tmp_path / "values"),

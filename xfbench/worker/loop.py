@@ -314,8 +314,8 @@ class _WindowSeries:
         self.input_seconds.append(waited)
         self.counts.append(steps)
         self.energy.mark(len(self.seconds))
-        if len(self.seconds) == 1:  # the first step has compiled the network
-            self.run_untimed(self.end_compile_processes)
+        if len(self.seconds) == 1 and hasattr(self.trainer, "end_compile_processes"):
+            self.run_untimed(self.end_compile_processes)  # the first step has compiled the network
         if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
             self.run_untimed(self.measure_latency)
 

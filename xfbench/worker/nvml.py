@@ -161,6 +161,23 @@ def list_node_devices(library_name: str = LIBRARY) -> List[Device]:
     return [gpu for number in range(count.value) if (gpu := _device_by_index(nvml, number))]
 
 
+def list_visible_devices(library_name: str = LIBRARY) -> List[Device] | None:
+    """Return the devices that CUDA shows to this process, in CUDA's order. None without NVML.
+
+    They are those in CUDA_VISIBLE_DEVICES. If it is not set, all devices are visible. If one of
+    them is divided into MIG instances, CUDA shows only one instance, and no other device.
+    """
+    nvml = load_library(library_name)
+    if not nvml:
+        return None
+    chosen, devices = os.environ.get("CUDA_VISIBLE_DEVICES"), list_node_devices(library_name)
+    visible = devices if chosen is None else _parse_visible_devices(nvml, chosen, devices)
+    for device in visible:
+        for instance in _list_mig_instances(device):
+            return [instance]
+    return [device for device in visible if not device.has_mig_mode]
+
+
 def find_rank_device(
     rank: int, uuid: str | None = None, library_name: str = LIBRARY
 ) -> Device | None:
@@ -170,11 +187,10 @@ def find_rank_device(
       if the framework does not say it. Then adapters have assigned the visible devices to the ranks
       in turn. CUDA_DEVICE_ORDER makes CUDA number the devices like NVML, in PCI bus order.
     """
-    nvml = load_library(library_name)
-    if not nvml:
+    visible = list_visible_devices(library_name)
+    if visible is None:
         return None
     devices = list_node_devices(library_name)
-    visible = _list_visible_devices(nvml, devices)
     assigned = visible[rank % len(visible)] if visible else None
     if uuid is None:
         return assigned
@@ -361,20 +377,6 @@ def _foreign_process_names(pids: List[int], folder: Path = Path("/proc")) -> Lis
         if not is_same_launch:
             names.append(name)
     return names
-
-
-def _list_visible_devices(nvml: Any, devices: List[Device]) -> List[Device]:
-    """Return the devices that CUDA shows to this process, in CUDA's order.
-
-    They are those in CUDA_VISIBLE_DEVICES. If it is not set, all `devices` are visible. If one of
-    them is divided into MIG instances, CUDA shows only one instance, and no other device.
-    """
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = devices if chosen is None else _parse_visible_devices(nvml, chosen, devices)
-    for device in visible:
-        for instance in _list_mig_instances(device):
-            return [instance]
-    return [device for device in visible if not device.has_mig_mode]
 
 
 def _parse_visible_devices(nvml: Any, text: str, devices: List[Device]) -> List[Device]:
