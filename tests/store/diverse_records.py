@@ -239,7 +239,7 @@ def _build_measurement(generator, cell):
         **{"wall_seconds": 1 + sum(steps), "images": 80, "losses": [2.3, None]},
         "peak_rss_bytes": generator.choice((10**8, 10**9, 2**62 + generator.randint(1, 99))),
         "energy_joules": generator.random() * 80 if cell.threads == 2 else None,
-        "energy_seconds": generator.choice((None, 0.9)),
+        "energy_seconds": generator.choice((None, 0.9, 1.5)),
         "phases": generator.choice(
             ({}, {"input_seconds": 0.01}, {"cpu_seconds": 2.0, "input_cpu_seconds": 0.3})
         ),

@@ -494,9 +494,8 @@ def import_(
     if bundle or not sources:
         raise errors.UsageError("give either sources to import, or --bundle PATH")
     if folder := next(filter(bundles.is_carried_run, sources), None):
-        raise errors.UsageError(
-            f"{folder} is a bundle: use `xfbench results import --bundle {folder}`"
-        )
+        advice = f"use `xfbench results import --bundle {folder}`"
+        raise errors.UsageError(f"{folder} is a bundle: {advice}")
     damage_messages: list[str] = []
     counts = [
         importing.import_source(source, store, damage_messages.append, say)
