@@ -251,7 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--size", choices=SIZES, default="rehearsal")
-    parser.add_argument("--kill-after", type=int, default=20, help="ended items before the kill")
+    parser.add_argument("--kill-after", type=int, default=15, help="ended items before the kill")
     parser.add_argument("--minutes", type=float, default=30.0, help="limit of each of two runs")
     arguments = parser.parse_args()
     if not can_isolate():
