@@ -145,6 +145,15 @@ RUN_BY_OTHER_TESTS = {
     "docs/reframe/xfbench_test.py -r -S XfbenchTest.launches=10": "tests/docs/test_reframe.py",
     **dict.fromkeys(
         (
+            "sh build/gpu-kit/run.sh --minutes 5 --output DIR torch=python3 jax=python3",
+            "sh build/gpu-kit/run.sh --minutes 5 --output DIR2 --have DIR/kit.tar.gz "
+            "torch=python3 jax=python3",
+            "xfbench results import --bundle DIR/kit.tar.gz",
+        ),
+        "tests/measuring/test_kit.py",
+    ),
+    **dict.fromkeys(
+        (
             "export XFBENCH_WORKLOADS=$PWD/networks",
             "xfbench workload show smallnet",
             "xfbench verify --workload smallnet --framework reference,torch",
