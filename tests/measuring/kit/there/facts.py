@@ -92,8 +92,12 @@ def main():
         raw = read_nvml()
         from xfbench.worker import nvml
 
-        state = nvml.read_device_state(0)
-        Path("nvml.json").write_text(json.dumps({"raw": raw, "state": state}, indent=1))
+        device = nvml.find_rank_device(0)
+        if device is None:
+            raise OSError("CUDA_VISIBLE_DEVICES hides every device")
+        state = nvml.read_device_state(device)
+        answers = {"raw": raw, "state": state, "settings": nvml.read_settings(device)}
+        Path("nvml.json").write_text(json.dumps(answers, indent=1))
         name, driver = state["name"], state["driver"]
         reply = {"status": "ok", "reason": None, "summary": f"{name}, driver {driver}"}
     except OSError as error:
