@@ -24,6 +24,7 @@ from xfbench.store.results_folder import Store
 from xfbench.workloads import workloads
 
 REFERENCE = Proof.of("reference").request
+IN_TEST_ALL = ("caffe", "ipex", "mxnet")
 
 
 def reference_environment():
@@ -398,10 +399,16 @@ def test_ranks_share_the_certificate_of_one_rank(context, verify_calls):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("framework", ["caffe", "ipex", "jax", "mxnet", "tensorflow", "torch"])
 @pytest.mark.parametrize(
-    ("workload", "batch_size"),
-    [("lenet", 256), pytest.param("convnet", 100, marks=pytest.mark.long)],
+    ("workload", "batch_size", "framework"),
+    [
+        *(("lenet", 256, name) for name in ("jax", "tensorflow", "torch")),
+        *(pytest.param("lenet", 256, name, marks=pytest.mark.long) for name in IN_TEST_ALL),
+        *(
+            pytest.param("convnet", 100, name, marks=pytest.mark.long)
+            for name in ("jax", "tensorflow", "torch", *IN_TEST_ALL)
+        ),
+    ],
 )
 def test_the_timed_batch_of_a_framework_is_equal(framework, workload, batch_size):
     proof = Proof.of(framework, workload)
