@@ -22,13 +22,13 @@ def choose_device(device: str, rank: int) -> Any:
     For "cuda", TensorFlow uses the GPU whose index is `rank` modulo the number of GPUs. Raises
     Unavailable if `device` is "cuda" and TensorFlow finds no NVIDIA device.
     """
-    found = tf.config.list_physical_devices("GPU")
-    if device == "cuda" and not found:
+    node_gpus = tf.config.list_physical_devices("GPU")
+    if device == "cuda" and not node_gpus:
         built = "for CUDA" if tf.test.is_built_with_cuda() else "without CUDA"
         message = f"TensorFlow {tf.__version__}, built {built}"
         raise Unavailable(f"{message}, finds no NVIDIA device")
     # TensorFlow would use every visible GPU.
-    rank_gpus = [found[rank % len(found)]] if device == "cuda" else []
+    rank_gpus = [node_gpus[rank % len(node_gpus)]] if device == "cuda" else []
     tf.config.set_visible_devices(rank_gpus, "GPU")
     return next(iter(rank_gpus), None)
 

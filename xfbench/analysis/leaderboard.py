@@ -520,9 +520,9 @@ def _mean_of_known(values: Iterable[float | None]) -> float | None:
 
 def wrong_batch_reason(record: Record, certificates: Certificates) -> str | None:
     """Return how the gradients of the record's timed batch differ. None if that is not known."""
-    found = certificates.get(find_batch_certificate_id(record, certificates) or "")
-    if isinstance(found, Certificate) and found.verdict == "different":
-        return coverage_error(found, record)
+    of_batch = certificates.get(find_batch_certificate_id(record, certificates) or "")
+    if isinstance(of_batch, Certificate) and of_batch.verdict == "different":
+        return coverage_error(of_batch, record)
     return None
 
 

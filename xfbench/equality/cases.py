@@ -33,8 +33,7 @@ from xfbench.workloads.solver import Solver
 
 STEPS = (1, 3, 10)
 _MAX_IMAGES = 16  # different images of a timed batch
-# The sum of more copies rounds more than that of different images.
-_COPIES_ROUNDED_AS_OTHERS = 32
+_MAX_COPIES = 32  # of an image, if possible: the sum of more rounds more than different images do
 WARMUP = 4  # largest learning-rate warm-up of a case, in updates
 DRAWS = 3  # draws of rounding for every case; further draws move values SAFETY times as far
 WEIGHTS = ("own", "scaled")
@@ -107,8 +106,8 @@ class Case:
         layer, _, kind = parameter.rpartition("/")
         positions = prod(self.workload.network.shapes[layer][1:])
         one_by_one = _EPSILON * sqrt(self.timed_batch_size * positions / 36)
-        more = max(1.0, sqrt(self.copies / _COPIES_ROUNDED_AS_OTHERS))
-        return (3 if kind == "weight" else SAFETY) * one_by_one * more
+        growth = max(1.0, sqrt(self.copies / _MAX_COPIES))
+        return (3 if kind == "weight" else SAFETY) * one_by_one * growth
 
     @property
     def copies(self) -> int:
@@ -188,7 +187,7 @@ def count_images_to_repeat(workload: Workload, batch_size: int) -> int:
     usual = case_batch_size_per_rank(workload)
     divisors = [n for n in range(1, _MAX_IMAGES + 1) if batch_size % n == 0]
     for images in divisors:
-        if images >= usual and batch_size // images <= _COPIES_ROUNDED_AS_OTHERS:
+        if images >= usual and batch_size // images <= _MAX_COPIES:
             return images
     return divisors[-1]
 

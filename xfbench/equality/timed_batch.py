@@ -141,8 +141,7 @@ class _Batches:
         verifier, precision = self.verifier, self.precision
         oracle = verifier.oracle
         expected = [_with_timed_batch(each, size) for each in self.networks]
-        is_sharp = precision == "float64" or not self._find_layers_without_sharp_limit(expected)
-        if is_sharp and not verifier.all_at_once:
+        if not (verifier.all_at_once or self._find_layers_without_sharp_limit(expected)):
             return expected
         self.block_inputs = oracle.write_block_inputs(self.networks)
         blocks = cases.block_cases(self.workload, self.seed, _BLOCK_WEIGHTS, self.images)
@@ -170,8 +169,11 @@ class _Batches:
     def _find_layers_without_sharp_limit(self, timed: Sequence[Expected]) -> list[str]:
         """Return the layers whose weight gradient has no sharp limit in any of these cases.
 
-        A sharp limit of one layer holds for all layers that differ only in names.
+        A sharp limit of one layer holds for all layers that differ only in names. In float64, all
+        limits are sharp.
         """
+        if self.precision == "float64":
+            return []
         of_weight = _SHARP[self.precision]
         limits = {"weight": of_weight, "gamma": max(of_weight, _SHARP_GAMMA)}
         sharp = {
@@ -229,7 +231,7 @@ class _Batches:
                     deviations = self._judge_with_more_draws(expected, arrays)
             place = Place(self._skip_to_failing_reader(failing), _CAUSE) if failing else None
         violations = tuple(each for each in deviations if not each.is_within_tolerance)
-        if not violations and (names := self._list_hidden_layers(expected)):
+        if not violations and (names := self._find_layers_without_sharp_limit(expected)):
             reason = f"rounding of this batch may hide an error of {', '.join(names)}"
             return Verdict(self.request, "unsupported", reason)
         return Verdict(
@@ -241,11 +243,6 @@ class _Batches:
             summarize_by_scope_precision_weights(deviations),
             violations,
         )
-
-    def _list_hidden_layers(self, expected: Sequence[Expected]) -> list[str]:
-        if self.precision == "float64":
-            return []
-        return self._find_layers_without_sharp_limit(expected)
 
     def _compare(
         self, expected: Sequence[Expected], arrays: Mapping[str, Arrays]
@@ -289,9 +286,9 @@ class _Batches:
 
         Only a ReLU or a maximum may be switched by rounding, so that more draws may explain it.
         """
-        deviations = [*self._compare([expected], arrays)]
-        if any(map(_may_switch, expected.case.workload.network.layers)):
-            deviations = self._judge_with_more_draws([expected], arrays)
+        has_switches = any(map(_may_switch, expected.case.workload.network.layers))
+        judge_case = self._judge_with_more_draws if has_switches else self._compare
+        deviations = judge_case([expected], arrays)
         return all(deviation.is_within_tolerance for deviation in deviations)
 
     def _skip_to_failing_reader(self, failing: Sequence[str]) -> str:

@@ -391,7 +391,7 @@ def _parse_visible_devices(nvml: Any, text: str, devices: List[Device]) -> List[
     - A list that names a device twice is empty.
     - Of several MIG instances, CUDA shows the first.
     """
-    found: List[Device] = []
+    visible: List[Device] = []
     entries = [entry.strip() for entry in text.split(",")]
     for entry in entries:
         device = None
@@ -404,10 +404,10 @@ def _parse_visible_devices(nvml: Any, text: str, devices: List[Device]) -> List[
             device = _device_by_index(nvml, int(number[0]))
         if device is None:
             break
-        found.append(device)
-    if len({device.handle.value for device in found}) < len(found):
+        visible.append(device)
+    if len({device.handle.value for device in visible}) < len(visible):
         return []
-    return found[:1] if entries[0].startswith("MIG-") else found
+    return visible[:1] if entries[0].startswith("MIG-") else visible
 
 
 def _find_mig_instance(name: str, devices: List[Device]) -> Device | None:

@@ -42,10 +42,10 @@ def private_copy(
     If files cannot be written to `root`, or it belongs to another user, yield None. Raises
     Unavailable if others may write to `root`.
     """
-    kept = root / f"{framework}-{_interpreter_digest()}"
+    stored = root / f"{framework}-{_interpreter_digest()}"
     private = None
     with contextlib.suppress(OSError):
-        for folder in (root, kept):
+        for folder in (root, stored):
             _create_folder_of_user(folder)
         private = Path(tempfile.mkdtemp(prefix=_PRIVATE_PREFIX, dir=root.absolute()))
         link.unlink(missing_ok=True)
@@ -55,12 +55,12 @@ def private_copy(
         return
     try:
         _delete_stale_copies(root, private.stat().st_mtime)
-        for file in _list_files(kept):
+        for file in _list_files(stored):
             with contextlib.suppress(FileNotFoundError):  # another process deleted it
-                _link_or_copy(file, private / file.relative_to(kept))
+                _link_or_copy(file, private / file.relative_to(stored))
         yield link
         with contextlib.suppress(OSError):  # a full disk must not end the launch
-            _move_new_files(private, kept)
+            _move_new_files(private, stored)
             _delete_oldest(root, max_bytes)
     finally:
         link.unlink(missing_ok=True)
