@@ -17,7 +17,9 @@ from xfbench import bundle
 from xfbench.analysis.leaderboard import build_tables
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
+from xfbench.equality import certify
 from xfbench.equality.oracle import Oracle
+from xfbench.equality.verify import Verdict
 from xfbench.execution import record_builder
 from xfbench.host import machine
 from xfbench.model import adapter, certificate
@@ -63,6 +65,19 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys, 
     records = list(bundle.import_carried_run(moved_folder, other_store, print))
     [table] = build_tables(records, certificate.read_certificates(other_store.folder))
     assert len(table.rows) == 2, [row.reason for row in table.unranked]
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home without batches"))
+    for cell_certificate in certificates.values():
+        if not cell_certificate.timed_batch:
+            write_older_certificate(cell_certificate, tmp_path / "home without batches")
+    verdict = Verdict(plan.requests[0], "unsupported", reason="out of memory")
+    monkeypatch.setattr(
+        certify, "_verify_timed_batches", lambda *arguments: [(arguments[3][0], verdict)]
+    )
+    third_store = Store(tmp_path / "results without batches")
+    records = list(bundle.import_carried_run(moved_folder, third_store, print))
+    assert all(record.certificate for record in records)
+    assert [record.batch_certificate for record in records] == [None, None]
+    assert {record.batch_unproven_reason for record in records} == {"out of memory"}
 
 
 @pytest.fixture

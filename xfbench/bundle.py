@@ -35,6 +35,7 @@ from xfbench.environments.environment import Environment, complete_draft, is_inh
 from xfbench.equality import certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
+from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine, sites
 from xfbench.model import adapter, capabilities, facts, training, worker_reply
 from xfbench.model.certificate import (
@@ -479,11 +480,9 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
     store.create_and_check_folders()
     protocols = dict(carried_run.plan.protocols)
     imported = {(record.request, record.created): record for record in store.records()}
-    certificates, batch_certificates = (
-        _verify_and_write_certificates(carried_run, store, say)
-        if carried_run.plan.verify
-        else ({}, {})
-    )
+    context = LaunchContext(store)
+    if carried_run.plan.verify:
+        _verify_and_write_certificates(carried_run, context, say)
     not_run: list[str] = []
     for number, request in enumerate(carried_run.plan.requests, 1):
         launch_folder = folder / "launches" / f"{number:05d}"
@@ -497,8 +496,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
             "workload": facts.workload_facts(training.workload_with_solver_of_cell(request)),
             "limit": None,
             "conditions": None,
-            "certificate": certificates.get(certified_fields(request)),
-            "batch_certificate": batch_certificates.get(batch_certified_fields(request)),
+            **context.certificate_fields(request),
         }
         environment_and_machine = carried_run.environment(request.framework)
         if environment_and_machine is None:
@@ -533,14 +531,12 @@ def _say_what_is_missing(words: str, labels: Sequence[str], say: Callable[[str],
 
 
 def _verify_and_write_certificates(
-    carried_run: _CarriedRun, store: Store, say: Callable[[str], None]
-) -> tuple[dict[CertifiedFields, str], dict[CertifiedFields, str]]:
-    """Verify the bundle's cases, and write the certificates to `store`.
+    carried_run: _CarriedRun, context: LaunchContext, say: Callable[[str], None]
+) -> None:
+    """Verify the bundle's cases, and write the certificates to the store and to `context`.
 
-    Return the certificate's id for each kind of cell that is equal, by `certified_fields`, and for
-    each timed batch, by `batch_certified_fields`. `say` gets the verdicts other than "equal".
+    `say` gets the verdicts other than "equal".
     """
-    certificate_ids: dict[CertifiedFields, str] = {}
     without_cases: list[str] = []
     without_batch: list[str] = []
     verifier = Verifier(say, run=carried_run.read_case_results, all_at_once=True)
@@ -565,13 +561,12 @@ def _verify_and_write_certificates(
             say(f"{request.label()}: {finding}")
         if certificate is None:
             continue
-        certify.copy_cached_certificate(certificate, store)
+        certify.copy_cached_certificate(certificate, context.store)
         if certificate.verdict == "equal":
-            certificate_ids[certified_fields(request)] = certificate.id
-    batch_ids: dict[CertifiedFields, str] = {}
+            context.certificates[certified_fields(request)] = certificate.id
     for request in _choose_for_each_batch(carried_run.plan.requests):
         environment_and_machine = carried_run.environment(request.framework)
-        if environment_and_machine is None or certified_fields(request) not in certificate_ids:
+        if environment_and_machine is None or certified_fields(request) not in context.certificates:
             continue
         environment, machine_facts = environment_and_machine
         subject = single_rank_subject(certify.build_subject(request, environment, machine_facts))
@@ -583,13 +578,12 @@ def _verify_and_write_certificates(
             without_batch.append(f"{request.label()} · batch {batch.batch_size}")
             continue
         for _, batch_certificate in certify.certify_timed_batches(
-            verifier, [request], environment, say, machine_facts
+            verifier, [request], environment, say, machine_facts, unproven=context.unproven_batches
         ):
-            certify.copy_cached_certificate(batch_certificate, store)
-            batch_ids[batch_certified_fields(request)] = batch_certificate.id
+            certify.copy_cached_certificate(batch_certificate, context.store)
+            context.batch_certificates[batch_certified_fields(request)] = batch_certificate.id
     _say_what_is_missing("cases not run on the other machine", without_cases, say)
     _say_what_is_missing("batches not verified on the other machine", without_batch, say)
-    return certificate_ids, batch_ids
 
 
 def _verify_and_store_unless_unsupported(

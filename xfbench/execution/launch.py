@@ -91,6 +91,18 @@ class LaunchContext:
                 self.plain_reads[place] = ()
         return Storage(medium=media.describe_medium(folder), reads=self.plain_reads.get(place, ()))
 
+    def certificate_fields(self, request: Request) -> dict[str, str | None]:
+        """Return the fields of the request's record that say how its network was verified."""
+        batch_key = batch_certified_fields(request)
+        batch_certificate = self.batch_certificates.get(batch_key)
+        return {
+            "certificate": self.certificates.get(certified_fields(request)),
+            "batch_certificate": batch_certificate,
+            "batch_unproven_reason": None
+            if batch_certificate
+            else self.unproven_batches.get(batch_key),
+        }
+
 
 def launch_obstacle(request: Request) -> tuple[Status, str] | None:
     """Return the status and the reason if the request cannot be launched, else None.
@@ -164,7 +176,7 @@ def run_launch(
         conditions.read_conditions(),
         _slurm_cpu_seconds_on_this_host(answer, request),
     )
-    fields |= _certificate_fields(request, context)
+    fields |= context.certificate_fields(request)
     record = record_builder.build_record(
         request,
         answer,
@@ -175,19 +187,6 @@ def run_launch(
         data_folder,
     )
     return record, folder
-
-
-def _certificate_fields(request: Request, context: LaunchContext) -> dict[str, str | None]:
-    """Return the fields of the request's record that say how its network was verified."""
-    batch_key = batch_certified_fields(request)
-    batch_certificate = context.batch_certificates.get(batch_key)
-    return {
-        "certificate": context.certificates.get(certified_fields(request)),
-        "batch_certificate": batch_certificate,
-        "batch_unproven_reason": None
-        if batch_certificate
-        else context.unproven_batches.get(batch_key),
-    }
 
 
 def _slurm_cpu_seconds_on_this_host(answer: Mapping[str, Any], request: Request) -> float:
