@@ -97,8 +97,8 @@ def run(
     - `strategy`: strategies to train on several ranks (default: the framework's first).
     - `strategy_options`: options of the strategy, such as servers=2,bucket_size=1MB (see
       docs/reference/strategies.md).
-    - `scaling`: whether --batch-size is for all ranks together (strong) or for each rank (weak):
-      strong, weak.
+    - `scaling`: whether --batch-size is for all ranks together (strong), for each rank (weak), or
+      for each node and divided among its ranks (per-node): strong, weak, per-node.
     - `launcher`: launcher of the ranks (default: the site's, else local): local, mpi, slurm.
     - `pinning`: pinning of each rank: to its own cores, a socket, a NUMA node, or none (see
       docs/reference/pinning.md) (default: cores if ranks of a cell share a node or the site

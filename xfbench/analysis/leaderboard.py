@@ -31,7 +31,7 @@ from xfbench.model.certificate import (
 )
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
-from xfbench.model.request import Request
+from xfbench.model.request import Request, Scaling, describe_batch_share
 from xfbench.model.strategy import ASYNCHRONOUS, Value
 from xfbench.pairwise import have_comparable_sessions, rank_cells
 from xfbench.statistics import (
@@ -251,8 +251,8 @@ class Table:
 
     The heading:
 
-    - `scaling`: scaling law "strong" or "weak"; None without a law.
-    - `batch_size`: images per update, or per rank under weak scaling.
+    - `scaling`: scaling law "strong", "weak" or "per-node"; None without a law.
+    - `batch_size`: images per update, or per rank or node under weak or per-node scaling.
     - `machine`: the kind of machine.
     - `solver`: settings that differ from the published solver (see `xfbench/model/training.py`).
 
@@ -281,7 +281,7 @@ class Table:
         """Return the heading as one line."""
         same = [self.workload, self.solver, self.data, self.precision, self.device]
         scaling = f"{self.scaling} scaling" if self.scaling else ""
-        each = " per rank" if self.scaling == "weak" else ""
+        each = describe_batch_share(self.scaling)
         batch = f"batch {self.batch_size}{each}" if self.batch_size else ""
         best = f"best by {', '.join(self.by)}" if self.by else ""
         return " · ".join(filter(None, [*same, scaling, batch, self.machine, best]))
@@ -623,7 +623,7 @@ def _is_baseline_of_another(row: Row, rows: Iterable[Row]) -> bool:
     )
 
 
-def _with_efficiency(rows: list[Row], law: Literal["", "strong", "weak"]) -> list[Row]:
+def _with_efficiency(rows: list[Row], law: Literal[""] | Scaling) -> list[Row]:
     """Return the rows with their scaling efficiency under `law`; unchanged if `law` is "".
 
     The baseline of a row is the measured row with the fewest ranks for which these are true:

@@ -1,16 +1,17 @@
-"""Scaling efficiency under one of two laws.
+"""Scaling efficiency under one of three laws.
 
 Strong scaling keeps the images per update constant. Weak scaling keeps the images per rank
-constant. An efficiency under one law does not hold under the other. So every efficiency has a law.
+constant, per-node scaling those per node. An efficiency under one law does not hold under another.
+So every efficiency has a law.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 from xfbench import pairwise, statistics
+from xfbench.model.request import Scaling
 from xfbench.statistics import Launches
 
 
@@ -25,7 +26,7 @@ class Efficiency:
       launches.
     """
 
-    law: Literal["strong", "weak"]
+    law: Scaling
     baseline_ranks: int
     baseline_images_per_second: float
     value: float
@@ -34,7 +35,7 @@ class Efficiency:
 
 
 def compute_scaling_efficiency(
-    law: Literal["strong", "weak"],
+    law: Scaling,
     ranks: int,
     speeds: Launches,
     baseline_ranks: int,
@@ -43,7 +44,7 @@ def compute_scaling_efficiency(
     """Return the efficiency on `ranks` ranks relative to `baseline_ranks` ranks.
 
     - `speeds`, `baseline_speeds`: images per second of the launches on these ranks.
-    - Under both laws, the efficiency is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
+    - Under all laws, the efficiency is (speed / `ranks`) / (baseline speed / `baseline_ranks`).
 
     Raises ValueError if `speeds` or `baseline_speeds` is empty.
     """

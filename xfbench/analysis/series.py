@@ -6,7 +6,7 @@ import statistics as stdlib_statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from xfbench import statistics
 from xfbench.base.errors import UsageError
@@ -16,7 +16,12 @@ from xfbench.model import adapter, communication_cost
 from xfbench.model.communication_cost import Algorithm, Bucket
 from xfbench.model.machines import machine_class_of_record
 from xfbench.model.record import Record, is_asynchronous
-from xfbench.model.request import Request
+from xfbench.model.request import (
+    Request,
+    Scaling,
+    count_ranks_sharing_a_batch,
+    describe_batch_share,
+)
 from xfbench.model.strategy import Strategy, Value
 from xfbench.workloads import workloads
 from xfbench.workloads.layers import Network
@@ -48,7 +53,7 @@ class Series:
     - `title`: the settings that most often differ between series.
     - `further_settings`: texts of the other settings that are equal in all launches, by name.
     - `law`: the scaling law of all these launches.
-    - `batch_size`: images per update under strong scaling, per rank under weak scaling.
+    - `batch_size`: images per update under strong scaling, else per rank or node.
     - `algorithm`: algorithm of the exchange.
     - `servers`: number of parameter servers.
     - `buckets`: the buckets into which a rank's gradients are divided for the exchange.
@@ -59,7 +64,7 @@ class Series:
 
     title: str
     further_settings: Mapping[str, str]
-    law: Literal["strong", "weak"]
+    law: Scaling
     batch_size: int
     ranks_per_node: int
     algorithm: Algorithm
@@ -74,11 +79,11 @@ class Series:
 
         Raises UsageError if the ranks cannot share the images of an update evenly.
         """
-        if self.law == "weak":
-            return self.batch_size
-        if self.batch_size % ranks:
-            raise UsageError(f"{self.batch_size} images cannot be shared evenly by {ranks} ranks")
-        return self.batch_size // ranks
+        nodes = max(1, ranks // self.ranks_per_node)
+        sharing = count_ranks_sharing_a_batch(self.law, ranks, nodes)
+        if self.batch_size % sharing:
+            raise UsageError(f"{self.batch_size} images cannot be shared evenly by {sharing} ranks")
+        return self.batch_size // sharing
 
     @property
     def max_ranks(self) -> int:
@@ -167,7 +172,7 @@ def _assemble_series(single_rank: Sequence[Record], multi_rank: Sequence[Record]
         assert record.request is not None
         groups[record.request.ranks, record.request.nodes].append(_build_launch(record))
     batch_size = request.fixed_batch_size
-    batch_unit = "images per rank" if request.scaling == "weak" else "images per update"
+    batch_unit = f"images{describe_batch_share(request.scaling) or ' per update'}"
     strategy = adapter.load(request.framework).find_or_build_strategy(request.strategy)
     options = strategy.options_with_defaults(dict(request.strategy_options), request.device)
     network, gradient_bytes = (

@@ -56,8 +56,8 @@ def predict(
 
     xfbench fits a model of a training step to launches on a few numbers of ranks. The model has the
     time for computing, the time for exchanging gradients, and the delay by the slowest rank. All
-    launches must have the same scaling, strong or weak. Some must have one rank. In tests, 24 of 30
-    intervals contained what was measured later.
+    launches must have the same scaling. Some must have one rank. In tests, 24 of 30 intervals
+    contained what was measured later.
 
     Without --link, the model also needs launches on several nodes, with two different numbers of
     ranks. With --link, launches with one rank are enough. The last column divides the predicted

@@ -43,9 +43,10 @@ class About(DocumentPart):
     ranks: int | None = Field(default=None, ge=1)
     nodes: int | None = Field(default=None, ge=1)
     strategy: str | None = None
-    scaling: Literal["strong", "weak"] | None = None
+    scaling: Literal["strong", "weak", "per-node"] | None = None
     global_batch_size: int | None = Field(default=None, ge=1)
     batch_size_per_rank: int | None = Field(default=None, ge=1)
+    batch_size_per_node: int | None = Field(default=None, ge=1)
     data: str | None = None
     data_format: str | None = None
     medium: str | None = None

@@ -21,6 +21,7 @@ from xfbench.model.stored_settings import StoredSettings
 from xfbench.model.strategy import Value, format_options
 
 Positive = Field(ge=1)
+Scaling = Literal["strong", "weak", "per-node"]
 # Settings of the solver that a cell may change (see `training.py`). None: the published value.
 SOLVER = ("lars", "learning_rate", "rate_scaling", "rate_warmup")
 # A name that the user gives to an interpreter, as a regular expression.
@@ -64,6 +65,19 @@ def describe_solver_setting(name: str, value: Any) -> str:
     if name == "rate_scaling" and value in (None, "none"):
         return "rate not scaled"
     return "rate as published" if value is None else f"rate {value}"
+
+
+def count_ranks_sharing_a_batch(scaling: Scaling | None, ranks: int, nodes: int) -> int:
+    """Return among how many ranks `--batch-size` images are divided.
+
+    Strong scaling divides them among all ranks, per-node scaling among those of a node.
+    """
+    return {"weak": 1, "per-node": ranks // nodes}.get(scaling or "strong", ranks)
+
+
+def describe_batch_share(scaling: str | None) -> str:
+    """Return what each batch is for, such as " per rank"; "" if it is for all ranks."""
+    return {"weak": " per rank", "per-node": " per node"}.get(scaling or "", "")
 
 
 def environment_key(interpreter_key: str, revision: str | None) -> str:
@@ -111,7 +125,7 @@ class _OwnFields(BaseModel):
     nodes: int = Field(default=1, ge=1)
     strategy: str = "none"
     strategy_options: StrategyOptions = ()
-    scaling: Literal["strong", "weak"] | None = None
+    scaling: Scaling | None = None
     global_batch_size: int = Positive
     batch_size_per_rank: int = Positive
     data: str
@@ -223,9 +237,11 @@ class Cell(StoredSettings, _OwnFields):
     def fixed_batch_size(self) -> int:
         """The batch size that stays constant when the number of ranks changes.
 
-        With weak scaling, this is the batch size per rank, otherwise the global batch size.
+        With weak scaling, this is the batch size per rank, with per-node scaling that per node,
+        otherwise the global batch size.
         """
-        return self.batch_size_per_rank if self.scaling == "weak" else self.global_batch_size
+        sharing = count_ranks_sharing_a_batch(self.scaling, self.ranks, self.nodes)
+        return self.batch_size_per_rank * sharing
 
     @property
     def table_key(self) -> tuple[Any, ...]:

@@ -361,8 +361,9 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="scaling",
         panel="Parallel",
-        help="Whether --batch-size is for all ranks together (strong) or for each rank (weak)",
-        choices=_same("strong", "weak"),
+        help="Whether --batch-size is for all ranks together (strong), for each rank (weak), or "
+        "for each node and divided among its ranks (per-node)",
+        choices=_same("strong", "weak", "per-node"),
     ),
     Setting(
         name="launcher",

@@ -22,7 +22,7 @@ from xfbench.environments import environment
 from xfbench.host import machine, sites
 from xfbench.launchers.resources import LAUNCHERS
 from xfbench.model import adapter, settings, training
-from xfbench.model.request import Cell, Protocol
+from xfbench.model.request import Cell, Protocol, count_ranks_sharing_a_batch
 from xfbench.model.strategy import Value
 from xfbench.planning import pinning
 from xfbench.planning.matrix import Matrix
@@ -246,12 +246,13 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
         data = source or ("synthetic" if m.steps and not m.epochs else workload.data)
         data, data_set = data_set_facts.get(data, (data, None))
         batch_size = size or workload.batch_size
-        if m.scaling == "strong" and batch_size % ranks:
+        sharing = count_ranks_sharing_a_batch(m.scaling, ranks, nodes)
+        if batch_size % sharing:
             raise errors.UsageError(
-                f"a batch of {batch_size} cannot be divided evenly among {ranks} ranks: "
+                f"a batch of {batch_size} cannot be divided evenly among {sharing} ranks: "
                 "choose another --batch-size"
             )
-        per_rank = batch_size // ranks if m.scaling == "strong" else batch_size
+        per_rank = batch_size // sharing
         window = m.sync_every or gcd(WINDOWS[device], m.steps or 0)
         try:
             cell = Cell(
@@ -356,8 +357,8 @@ def list_stored_values(m: Matrix) -> dict[str, list[Any]]:
 def _check_ranks(m: Matrix) -> None:
     if max(m.ranks) > 1 and m.scaling is None:
         raise errors.UsageError(
-            "--ranks above 1 needs --scaling strong (--batch-size is the global batch) "
-            "or --scaling weak (--batch-size is per rank)"
+            "--ranks above 1 needs --scaling strong (--batch-size is the global batch), "
+            "weak (it is per rank) or per-node (it is per node)"
         )
     is_local = (m.launcher or sites.load_site(m.site).launcher) == "local"
     if is_local and max(m.ranks) > MAX_LOCAL_RANKS:

@@ -44,7 +44,7 @@ class MatrixSettings(BaseModel):
     ranks_per_node: Positive | None = None
     strategy: Annotated[Sequence[str], BeforeValidator(as_list)] = ("default",)
     strategy_options: dict[str, Value] = Field(default_factory=dict)
-    scaling: Literal["strong", "weak"] | None = None
+    scaling: Literal["strong", "weak", "per-node"] | None = None
     launcher: str | None = None
     pinning: Literal["cores", "sockets", "numa", "none"] | None = None
     site: str | None = None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from xfbench.analysis.leaderboard import Row, Table
 from xfbench.analysis.slowdown import BEST, Slowdown
+from xfbench.model.request import describe_batch_share
 from xfbench.rendering.fitting import SETTINGS
 from xfbench.rendering.formats import make_latex_label
 
@@ -115,7 +116,7 @@ def _add_differing_settings(
 def _describe_training(table: Table) -> str:
     data = "synthetic images" if table.data == "synthetic" else f"the data set {table.data}"
     images = "image" if table.batch_size == 1 else "images"
-    each = " per rank" if table.scaling == "weak" else ""
+    each = describe_batch_share(table.scaling)
     return "".join(
         [
             f" of {table.workload}" if table.workload else "",

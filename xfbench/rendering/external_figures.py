@@ -160,6 +160,7 @@ def describe_setup_without_network(about: About) -> str:
         "nodes": about.nodes,
         "images an update": about.global_batch_size,
         "images a rank": about.batch_size_per_rank,
+        "images a node": about.batch_size_per_node,
     }
     counts = [
         f"{_format_decimals(count)} {name if count > 1 else name.replace('s', '', 1)}"

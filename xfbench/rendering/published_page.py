@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from xfbench.host import roofline
+from xfbench.model.record import Record
 from xfbench.rendering import external_figures, formats
 from xfbench.store import published
 
@@ -22,10 +23,9 @@ xfbench repeats published studies on your machine. It includes their figures as 
     xfbench report
 
 Published figures are not ranked, and nothing is computed from them. A number is stored as its
-source states it, with the description that the source gives. Bars of a chart without a number are
-omitted. If the table or figure of a number was not recorded, the record says so. Devices and
-workers that share an update's images count as ranks. Figures imported from another tool's file are
-shown in the same way.
+source states it, with its place and the description that the source gives. Bars of a chart
+without a number are omitted. Devices and workers that share an update's images count as ranks.
+Figures imported from another tool's file are shown in the same way.
 
 The numbers are in `xfbench/store/published/`, one file per source. This page is generated from
 them by
@@ -40,16 +40,15 @@ def _published_page_parts() -> Iterator[str]:
     yield _INTRODUCTION
     yield "## Sources"
     for source in published.sources():
-        cited = source.citation
-        yield f"- **{cited.key}** {cited.title}. Place: {cited.where}."
+        yield f"- **{source.key}** {source.reference}."
     studies = dict.fromkeys(finding.study for finding in published.findings())
     for study in sorted(studies, key=lambda name: not published.records_of_study(name)):
         yield f"## {study}"
         for finding in published.findings(study):
-            yield f"- {finding.citation.key}: {finding.sentence}"
-        figures = [*map(external_figures.describe_figure, published.records_of_study(study))]
-        if figures:
-            yield _render_figures(figures)
+            yield f"- {finding.citation.key}, {finding.citation.where}: {finding.sentence}"
+        records = published.records_of_study(study)
+        if records:
+            yield _render_figures(records)
     yield _PEAKS
     peaks = roofline.load_published_peaks()
     rows = [
@@ -67,18 +66,23 @@ def _published_page_parts() -> Iterator[str]:
     )
 
 
-def _render_figures(figures: Sequence[external_figures.FigureText]) -> str:
+def _render_figures(records: Sequence[Record]) -> str:
     """Return a table of the figures, or a list if the lines of a table would be too long."""
-    rows = [(text.key, text.workload or "–", *text.table_cells[2:]) for text in figures]
-    table = formats.markdown_table(("source", "network", *external_figures.HEADERS[2:]), rows)
+    rows = []
+    for record in records:
+        text = external_figures.describe_figure(record)
+        place = record.citation.where if record.citation else "–"
+        rows.append((text.key, place, text.workload or "–", *text.table_cells[2:]))
+    headers = ("source", "place", "network", *external_figures.HEADERS[2:])
+    table = formats.markdown_table(headers, rows)
     if formats.fits_markdown(table):
         return table
     items = []
-    for key, network, quantity, figure, relative_to, about in rows:
+    for key, place, network, quantity, figure, relative_to, about in rows:
         subjects = [text for text in (network, about) if text != "–"]
         relative = "" if relative_to == "–" else f", relative to {relative_to}"
         subject = f" ({' · '.join(subjects)})" if subjects else ""
-        items.append(f"- {key}: {quantity}{relative}{subject}: {figure}")
+        items.append(f"- {key}, {place}: {quantity}{relative}{subject}: {figure}")
     return formats.join_markdown_blocks(items)
 
 

@@ -433,8 +433,8 @@ def analyze_efficiency(
 ) -> Finding:
     """Return a finding with the scaling efficiency of each cell.
 
-    Cells without a scaling law (strong or weak) are left out. The baseline of a cell is the
-    measured cell with the fewest ranks in the same comparison group.
+    Cells without a scaling law are left out. The baseline of a cell is the measured cell with the
+    fewest ranks in the same comparison group.
     """
     throughput = QUANTITIES["images_per_second"]
     values: list[Value] = []

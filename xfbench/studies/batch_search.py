@@ -15,7 +15,7 @@ from xfbench import statistics
 from xfbench.host import memory
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
-from xfbench.model.request import Cell, Protocol
+from xfbench.model.request import Cell, Protocol, count_ranks_sharing_a_batch
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch
 
@@ -41,16 +41,14 @@ class CellSearch:
     def batch_multiple(self) -> int:
         """The number of which every batch must be a multiple.
 
-        Under strong scaling, this is the number of ranks, because they share the batch. Otherwise,
-        it is 1.
+        This is the number of ranks that share the batch.
         """
-        return self.cell.ranks if self.cell.scaling == "strong" else 1
+        return count_ranks_sharing_a_batch(self.cell.scaling, self.cell.ranks, self.cell.nodes)
 
     def cell_with_batch(self, batch: int) -> Cell:
         """Return the cell with another batch size.
 
-        Under weak scaling, `batch` is the number of images per rank. Otherwise, `batch` is the
-        number of images per update.
+        `batch` is the number of images per update, per rank or per node, by the cell's scaling.
         """
         per_rank = batch // self.batch_multiple
         sizes = {"batch_size_per_rank": per_rank, "global_batch_size": per_rank * self.cell.ranks}

@@ -3,7 +3,7 @@
 A published or imported number is drawn with the measured lines only if these conditions hold:
 
 - The source states the number of ranks.
-- The number is a speed-up, or an efficiency under the scaling law (strong or weak) of the table.
+- The number is a speed-up, or an efficiency under the scaling law of the table.
 
 Nothing is computed from such a number.
 """
@@ -32,7 +32,7 @@ def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -
 
     The efficiency figure is drawn if both conditions hold:
 
-    - The table has a scaling law (strong or weak).
+    - The table has a scaling law (strong, weak or per-node).
     - At least two rows that have an efficiency differ only in ranks.
 
     The speed-up figure is drawn if two more conditions hold:

@@ -349,7 +349,7 @@ def _build_scaling_figure(rows: Sequence[Row], law_of_rows: str | None) -> Figur
 
     Each measured line comes with a line of ideal scaling that starts at the same point.
 
-    `law_of_rows` is "strong" or "weak". If it is None, return None.
+    `law_of_rows` is "strong", "weak" or "per-node". If it is None, return None.
     """
     if law_of_rows is None:
         return None
@@ -362,8 +362,7 @@ def _build_scaling_figure(rows: Sequence[Row], law_of_rows: str | None) -> Figur
         x_limits = (first.x, points[-1].x)
         perfect = tuple(Point(x, first.y * x / first.x) for x in x_limits)
         lines += [Line(label, points), Line(label, perfect, ideal=True)]
-    title = {"strong": "Strong scaling", "weak": "Weak scaling"}[law_of_rows]
-    return _build_throughput_line_figure(title, "ranks", lines)
+    return _build_throughput_line_figure(f"{law_of_rows.capitalize()} scaling", "ranks", lines)
 
 
 def group_rows_into_scaling_curves(rows: Sequence[Row]) -> list[list[Row]]:

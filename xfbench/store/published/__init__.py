@@ -22,30 +22,41 @@ from xfbench.model.sealed import DocumentPart
 
 
 class _PrintedFigure(Figure):
-    """A figure as the TOML file states it. `workloads` are the networks that share the figure."""
+    """A figure as the TOML file states it.
 
+    - `where`: its place in the source: section, figure, table or slide.
+    - `workloads`: the networks that share the figure.
+    """
+
+    where: str
     workloads: tuple[str, ...] = ()
 
     def figures(self, study: str) -> Iterator[Figure]:
         """Yield one figure for each network. Each figure names the study `study`."""
         shared_about = (self.about or About()).model_copy(update={"study": study})
-        fields = self.model_dump(exclude={"workloads", "about"})
+        fields = self.model_dump(exclude={"where", "workloads", "about"})
         for name in self.workloads or (shared_about.workload,):
             yield Figure(**fields, about=shared_about.model_copy(update={"workload": name}))
+
+
+class _Sentence(DocumentPart):
+    """What a source says, in our own words. `where` is the place in the source."""
+
+    where: str
+    text: str
 
 
 class _StudyFindings(DocumentPart):
     """What a source says about the study `name`: sentences and printed figures."""
 
     name: str
-    findings: tuple[str, ...]
+    findings: tuple[_Sentence, ...]
     figures: tuple[_PrintedFigure, ...] = ()
 
 
 class Source(DocumentPart):
     """A publication, with what it says about studies.
 
-    `where` is the place of the figures: tables, pages, or a note that the place was not recorded.
     `bibliography` has further fields of BibTeX that the source states, such as its pages.
     """
 
@@ -54,18 +65,17 @@ class Source(DocumentPart):
     title: str
     venue: str
     year: int
-    where: str
     bibliography: Mapping[str, str] = {}
     studies: tuple[_StudyFindings, ...]
 
     @property
-    def citation(self) -> Citation:
-        """The citation of this source in records.
+    def reference(self) -> str:
+        """The source's authors, title, venue and year, in one line."""
+        return f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
 
-        The title of the citation contains the source's authors, title, venue and year.
-        """
-        reference = f"{', '.join(self.authors)}: {self.title}. {self.venue}, {self.year}"
-        return Citation(key=self.key, title=reference, where=self.where)
+    def cite(self, where: str) -> Citation:
+        """Return the citation of the place `where` in this source."""
+        return Citation(key=self.key, title=self.reference, where=where)
 
     @property
     def bibtex(self) -> str:
@@ -110,7 +120,7 @@ def records() -> tuple[Record, ...]:
         Record.make(
             created=f"{source.year}-01-01T00:00:00.000Z",
             source="published",
-            citation=source.citation,
+            citation=source.cite(printed.where),
             figure=figure,
             status="ok",
             request=None,
@@ -135,9 +145,9 @@ def records_of_study(name: str) -> tuple[Record, ...]:
 def findings(study: str | None = None) -> tuple[Finding, ...]:
     """Return the findings for the study `study`, or for all studies if `study` is None."""
     return tuple(
-        Finding(answer.name, sentence, source.citation)
+        Finding(answer.name, finding.text, source.cite(finding.where))
         for source in sources()
         for answer in source.studies
         if study in (None, answer.name)
-        for sentence in answer.findings
+        for finding in answer.findings
     )
