@@ -18,6 +18,7 @@ def build_reply(rank, **measured):
     return {
         "status": "ok",
         "used": {"here": 2.0},
+        "used_on_kernel": {"one": 2.0},
         "measurement": measurement,
         "learning": None,
         "canary": {"loss": 2.3},

@@ -328,6 +328,14 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(mean, mean - half_width, mean + half_width, len(values), confidence)
 
 
+def share_interval(count: int, total: int, confidence: float = CONFIDENCE) -> Interval:
+    """Return the share of `count` launches of `total`, with its Clopper-Pearson interval."""
+    tail = (1 - confidence) / 2
+    low = special.betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = special.betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return Interval(count / total, float(low), float(high), total, confidence)
+
+
 def log_deviation_interval(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> Interval | None:

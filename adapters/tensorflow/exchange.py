@@ -55,12 +55,19 @@ def _create_server(
     cluster = tf.train.ClusterSpec({"worker": addresses[:ranks], "ps": addresses[ranks:]})
     # A rank connects only to the servers, because another rank may have ended.
     filters = ["/job:ps", f"/job:worker/task:{index}"] if job == "worker" else []
-    config = v1.ConfigProto(device_filters=filters)
+    # The exchange runs on CPUs. Without this, it would take the memory of all visible GPUs.
+    config = v1.ConfigProto(device_filters=filters, device_count={"GPU": 0})
     return tf.distribute.Server(cluster, job_name=job, task_index=index, config=config)
+
+
+def _server_device(number: int) -> str:
+    return f"/job:ps/task:{number}/device:CPU:0"
 
 
 class ParameterServer:
     """A rank's connection to the parameter servers, which store the weights and update them.
+
+    The weights are on the servers' CPUs, whatever device the ranks train on.
 
     The servers update when a rank's gradients arrive, without waiting for other ranks. Parameter
     number n is stored on server number n modulo the number of servers. `shapes` has the shape of
@@ -84,14 +91,14 @@ class ParameterServer:
             "worker", group.rank, group.size, servers, group.rendezvous_path, host
         )
         with tf.Graph().as_default() as graph:
-            with tf.device("/job:ps/task:0"):
+            with tf.device(_server_device(0)):
                 number = self._variable("number", (), tf.int64)
             self.rate = v1.placeholder(dtype, ())
             self.values = [v1.placeholder(dtype, shape) for shape in shapes.values()]
             weights, starts = [], [number.initializer]
             for order, (name, parameter) in enumerate(parameters.items()):
                 value = self.values[order]
-                with tf.device(f"/job:ps/task:{order % servers}"):
+                with tf.device(_server_device(order % servers)):
                     weight = self._variable(f"{name}/weight", value.shape, dtype)
                     velocity = self._variable(f"{name}/velocity", value.shape, dtype)
                     starts += [weight.assign(value).op, velocity.initializer]
@@ -100,7 +107,7 @@ class ParameterServer:
                     )
                     with tf.control_dependencies([done]):
                         weights.append(weight.read_value())
-            with tf.device("/job:ps/task:0"):
+            with tf.device(_server_device(0)):
                 self.next = number.assign_add(1, read_value=True)
             self.start_all = tf.group(*starts)
             self.missing = v1.report_uninitialized_variables()

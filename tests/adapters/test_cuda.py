@@ -175,11 +175,17 @@ def test_cuda_graphs_are_unsupported_on_a_cpu():
     )
 
 
-def test_settings_without_gpu_support_are_unsupported():
+def test_parameter_servers_of_tensorflow_serve_ranks_on_gpus_and_see_none_themselves():
+    """Untested on a GPU: a server that saw one would take all of its memory."""
     [request] = build_requests(
         "tensorflow", strategy=["parameter_server"], ranks=[2], scaling="weak"
     )
-    assert "run only on CPUs" in capabilities.refusal_reason(request)
+    assert capabilities.refusal_reason(request) is None
+    strategy = adapter.load("tensorflow").find_or_build_strategy("parameter_server")
+    assert strategy.counted["servers"]["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_settings_without_gpu_support_are_unsupported():
     for framework in ("jax", "tensorflow", "torch"):
         [on_gpu] = build_requests(framework, precision=["tf32"])
         assert capabilities.refusal_reason(on_gpu) is None

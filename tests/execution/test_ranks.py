@@ -183,6 +183,7 @@ def test_merged_steps_and_losses_are_means_of_all_ranks():
     assert measurement["losses"] == [2.0, 5.0]
     assert measurement["phases"] == {"input_seconds": 0.5}
     assert merged["used"] == {"here": 4.0}
+    assert merged["used_on_kernel"] == {"one": 4.0}
     assert merged["observed"]["affinity"] == [0, 1]
     assert [observed_rank["affinity"] for observed_rank in merged["observed"]["ranks"]] == [
         [0],

@@ -156,7 +156,7 @@ def test_a_number_of_threads_that_follows_from_this_host_is_a_warning_for_jobs(c
     of_job = cell(launcher="slurm", threads=1)
     assert list_warnings(of_job) == []
     [warning] = list_warnings(of_job, has_guessed_threads=True)
-    assert "1 thread may be wrong, because this host has 4096 cores" in warning
+    assert "1 thread may be wrong: they follow from the 4096 cores of this login node" in warning
 
 
 def test_plans_say_whether_threads_follow_from_this_host():

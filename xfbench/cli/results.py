@@ -226,8 +226,10 @@ def repeat(
 ) -> None:
     """Print the commands that measure all cells of the records again, as few as possible.
 
+    The output is a shell script. What else is needed stands in its comments.
+
     \b
-        xfbench results repeat
+        xfbench results repeat > repeat.sh
         xfbench results repeat --workload lenet --where threads=2
     """
     from xfbench.base import errors
@@ -247,9 +249,7 @@ def repeat(
         return
     if not commands.lines:
         raise errors.NoMatchError("no command repeats these records")
-    print("\n".join(commands.lines))
-    for note in commands.notes:
-        say(note)
+    print("\n".join([*(f"# {note}" for note in commands.notes), *commands.lines]))
 
 
 @app.command()
@@ -284,22 +284,27 @@ def pack(
 @app.command()
 def validate(
     path: Annotated[
-        Path,
-        typer.Argument(help="Results folder, submission, record, pack or archive to check."),
-    ],
+        Path | None,
+        typer.Argument(
+            help="Results folder, submission, record, pack or archive to check (default: that of "
+            "--results)."
+        ),
+    ] = None,
+    results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check results and list each defect with its file. Exit with status 1 if there are defects.
 
     \b
-        xfbench results validate results
+        xfbench results validate
         xfbench results validate theirs.tar --json
         xfbench results validate submission
     """
+    from xfbench.base import paths
     from xfbench.cli.options import parse_run_command
     from xfbench.exchange import audit
 
-    checked, defects = audit.validate_results(path, parse_run_command)
+    checked, defects = audit.validate_results(path or paths.results(results), parse_run_command)
     if as_json:
         documents = [defect.document() for defect in defects]
         print(json.dumps({"checked": checked, "defects": documents}))

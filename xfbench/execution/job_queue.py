@@ -322,6 +322,7 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store, say: Say) -> list[
     If a job ends early, this function adds a record for each missing launch, and returns it too.
     """
     running_jobs = {job.number: job for job in submitted}
+    total = sum(len(job.plan.requests) for job in submitted)
     watches = {job.number: _Watch(job, say) for job in submitted}
     records: list[Record] = []
     while running_jobs:
@@ -330,7 +331,7 @@ def follow_jobs(submitted: Sequence[Submitted], store: Store, say: Say) -> list[
             ended = watches[number].poll_job_and_cancel_if_stuck()
             for record in watches[number].read_new_records(store):
                 records.append(record)
-                say(_format_record(record))
+                say(f"{len(records)}/{total} {_format_record(record)}")
             if ended is None or watches[number].count_poll_and_allow_another(
                 job.plan.missing_requests(records)
             ):

@@ -5,7 +5,6 @@ A cell that cannot run gets a record without a launch. When a launch ends, all i
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from xfbench.model.plan import DEFAULT_TIME_LIMIT
 from xfbench.model.record import Reads, Record, Status, Storage
 from xfbench.model.request import Protocol, Request
 from xfbench.store.results_folder import Store
+from xfbench.worker import observe
 
 
 @dataclass
@@ -174,7 +174,7 @@ def run_launch(
     fields["conditions"] = conditions.conditions_between(
         conditions_before,
         conditions.read_conditions(),
-        _slurm_cpu_seconds_on_this_host(answer, request),
+        _slurm_cpu_seconds_on_this_kernel(answer, request),
     )
     fields |= context.certificate_fields(request)
     record = record_builder.build_record(
@@ -189,11 +189,14 @@ def run_launch(
     return record, folder
 
 
-def _slurm_cpu_seconds_on_this_host(answer: Mapping[str, Any], request: Request) -> float:
-    """Return how many CPU seconds the ranks used on this host if Slurm started them, else 0."""
+def _slurm_cpu_seconds_on_this_kernel(answer: Mapping[str, Any], request: Request) -> float:
+    """Return how many CPU seconds the ranks used on this kernel if Slurm started them, else 0.
+
+    Nodes that are containers on one machine have one kernel, which counts the work of all of them.
+    """
     if request.launcher != "slurm":
         return 0.0
     try:
-        return float(answer.get("used", {}).get(platform.node(), 0.0))
+        return float(answer.get("used_on_kernel", {}).get(observe.boot_id(), 0.0))
     except worker_reply.WRONG:
         return 0.0

@@ -47,12 +47,13 @@ def merge_replies(
     first = replies[0]
     if len(replies) == 1:
         return first
-    used: Counter[str] = Counter()
-    for reply in replies:
-        used.update(reply["used"])
+    used = {
+        name: sum((Counter(reply.get(name, {})) for reply in replies), Counter())
+        for name in ("used", "used_on_kernel")
+    }
     places = [reply["place"] for reply in replies if "place" in reply]
     if "measurement" not in first:
-        return {**first, "used": used, "places": places}
+        return {**first, **used, "places": places}
     measurement = _merge_measurements_by_mean_step_time(
         [reply["measurement"] for reply in replies], asynchronous
     )
@@ -60,7 +61,7 @@ def merge_replies(
     communication = [reply.get("communication") for reply in replies]
     return {
         **first,
-        "used": used,
+        **used,
         "places": places,
         "kinds": _describe_node_kinds(replies),
         "measurement": measurement,

@@ -11,10 +11,10 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd, prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xfbench.base import errors, paths, toml_files
 from xfbench.datasets import sets
@@ -33,6 +33,7 @@ from xfbench.planning.study_form import (
     QuotedFigure,
     Size,
     UnjudgedFinding,
+    as_list,
 )
 from xfbench.worker import affinity
 from xfbench.workloads import workloads
@@ -48,6 +49,22 @@ _LEAST_FOR_ORDER = 3  # launches of each cell before its order may be known
 MAX_CELLS = 100_000
 MAX_LAUNCHES = 1_000_000
 MAX_LOCAL_RANKS = 1024  # with launcher local
+
+
+def _split_option_lists(matrices: Any) -> Any:
+    """Return the tables of the matrices, with one table for each value of a strategy option."""
+    if not isinstance(matrices, Sequence):
+        return matrices
+    tables = []
+    for matrix in matrices:
+        options = matrix.get("strategy_options") if isinstance(matrix, Mapping) else None
+        if isinstance(options, Mapping):
+            choices = itertools.product(*map(as_list, options.values()))
+            combined = [dict(zip(options, values, strict=True)) for values in choices]
+            tables += [{**matrix, "strategy_options": values} for values in combined]
+        else:
+            tables.append(matrix)
+    return tables
 
 
 class Experiment(BaseModel):
@@ -75,7 +92,7 @@ class Experiment(BaseModel):
     crowded: bool = False
     prepared: PreparedData | None = None
     present: Sequence[str] = ()
-    matrix: Sequence[Matrix] = Field(min_length=1)
+    matrix: Annotated[Sequence[Matrix], BeforeValidator(_split_option_lists)] = Field(min_length=1)
     analysis: Sequence[Analysis] = ()
     unjudged: Sequence[UnjudgedFinding] = ()
     published: Sequence[QuotedFigure] = ()

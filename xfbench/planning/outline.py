@@ -202,8 +202,9 @@ def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
             yield warning
         if _is_submitted(cell) and not has_cores and plan.has_guessed_threads:
             yield (
-                f"{pluralize(cell.threads, 'thread')} may be wrong, because this host has {cores} "
-                "cores: set `cores` in the site configuration to those of a compute node"
+                f"{pluralize(cell.threads, 'thread')} may be wrong: they follow from the {cores} "
+                "cores of this login node. Set `cores` in the site configuration to those of a "
+                "compute node"
             )
 
 

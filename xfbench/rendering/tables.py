@@ -49,7 +49,10 @@ _WIDE_NOTE = (
     f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} %, because launches "
     "differ too much."
 )
-_TWO_SESSIONS_NOTE = "indicative: two sessions do not show how much sessions differ."
+_TWO_SESSIONS_NOTE = (
+    "indicative: two sessions do not show how much sessions differ. --where 'created>=TIME' leaves "
+    "out earlier ones."
+)
 _NOISY_NOTE = "indicative: most launches of a row were noisy."
 _OTHER_RUN_NOTE = (
     "Rows whose launches are of different runs are not compared, and share ranks. Launch the cells "
@@ -839,16 +842,16 @@ def _list_interval_notes(table: Table, *, stands_alone: bool) -> Iterator[str]:
 
 
 def _order_note(table: Table) -> str:
-    """Return a sentence about the rows that support no claim about order; "" if all do."""
+    """Return sentences about the rows whose rank may change with more launches; "" if none may."""
     doubtful = [row for row in table.rows if row.label != "claim"]
     if len(table.rows) < 2 or not doubtful:
         return ""
-    if len(doubtful) == len(table.rows):
-        return "No claim about order: no row supports one."
     names = [row.framework for row in doubtful]
     are_names_clear = len({row.framework for row in table.rows}) == len(table.rows)
     which = ", ".join(names) if are_names_clear else f"{len(doubtful)} of {len(table.rows)} rows"
-    return f"No claim about order: {which}."
+    if len(doubtful) == len(table.rows):
+        which = "all rows"
+    return f"Ranks may change: {which}. Their launches are too few, too different or mostly noisy."
 
 
 def idle_threads_note(texts: Sequence[str], *, with_advice: bool = True) -> str:

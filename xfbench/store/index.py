@@ -155,7 +155,7 @@ class Index:
         condition_sql, values = _preselection_sql(conditions, "")
         rows = self._fetch_all_or_rebuild(
             f"SELECT {_column_sql(field)} AS value, count(*) FROM records r "
-            f"WHERE {condition_sql} AND value IS NOT NULL "
+            f"WHERE {condition_sql} "
             f"GROUP BY value ORDER BY 2 DESC, 1 LIMIT {_MAX_COMPARED_VALUES}",
             values,
         )

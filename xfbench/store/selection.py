@@ -197,7 +197,7 @@ def describe_mismatch(
     - `total`: number of all records.
     - `count`: returns the number of records that meet some conditions.
     - `list_values`: returns the values of a field in the records that meet some conditions, the
-      most frequent first.
+      most frequent first. None stands for records without the field.
     - `noun`: what the records are called.
     """
     if not conditions or not total:
@@ -211,8 +211,10 @@ def describe_mismatch(
             return f"0 of {total} {noun} match {', '.join(map(str, conditions))}"
         alone, shared = conditions[end], conditions[:end]
     name = alone.field.removeprefix("request.")
-    values = list_values(alone.field, shared)
-    listing = f"is one of {_list_near_first(alone, values)}"
+    listed = list_values(alone.field, shared)
+    values = [value for value in listed if value is not None]
+    null = ", or null" if None in listed else ""
+    listing = f"is one of {_list_near_first(alone, values)}{null}"
     reason = f"{name} {listing}" if values else f"none has a {name}"
     if shared:
         reason = f"with {', '.join(map(str, shared))}, {reason}"
@@ -232,7 +234,7 @@ def describe_mismatch_of_documents(
     def list_values(field: str, chosen: Sequence[Condition]) -> list[object]:
         path = field.split(".")
         values = Counter(value for each in meeting(chosen) for value in _values_at(each, path))
-        return [value for value, _ in values.most_common() if value is not None]
+        return [value for value, _ in values.most_common()]
 
     return describe_mismatch(
         conditions, len(documents), lambda chosen: len(meeting(chosen)), list_values, noun

@@ -355,7 +355,9 @@ def _unused_optional_data_sets(
     Each name is paired with a message that says how to create the data set.
     """
     requested_names = [
-        name for matrix in study.matrices_of_size(size) for name in matrix.data or ()
+        name.partition("@")[0]
+        for matrix in study.matrices_of_size(size)
+        for name in matrix.data or ()
     ]
     used_names = {record.request.data for record in records if record.request}
     missing_names = [

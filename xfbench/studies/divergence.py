@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base.wording import pluralize
 from xfbench.planning.study_form import Analysis
-from xfbench.statistics import Interval
+from xfbench.statistics import share_interval
 from xfbench.studies import analyses
 from xfbench.studies import cells as of_cells
 from xfbench.studies.cells import MeasuredCell
@@ -32,7 +32,7 @@ def analyze_diverged_share(
     for cell in cells:
         diverged = cell.diverged_records()
         finished = len(cell.ok_records()) + len(diverged)
-        share = Interval(len(diverged) / finished, None, None, finished) if finished else None
+        share = share_interval(len(diverged), finished) if finished else None
         note = ""
         if diverged:
             note = f"{len(diverged)} of {pluralize(finished, 'launch')}: {diverged[0].reason}"

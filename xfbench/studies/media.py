@@ -75,19 +75,28 @@ def replace_optional_data_sets_by_folders(
       sets of the matrix are missing.
     - Second value: the names of the missing data sets.
 
-    If several data sets in the data folder have the same name, the first of them is used.
+    If several data sets in the data folders have the same name, the first of them is used. "NAME@*"
+    stands for all of them: one copy on each medium.
     """
-    folders = {
-        name: str(data_set.folder)
-        for data_set in reversed(sets.list_prepared())
-        for name in (data_set.manifest.name, data_set.folder.name)
-        if name in study.present
-    }
-    absent = tuple(n for n in matrix.data or () if n in study.present and n not in folders)
-    data = [folders.get(name, name) for name in matrix.data or () if name not in absent]
-    if not absent and data == list(matrix.data or ()):
+    folders: dict[str, list[str]] = {}
+    for data_set in sets.list_prepared():
+        manifest = data_set.manifest
+        names = {manifest.name, f"{manifest.name}-{manifest.format}", data_set.folder.name}
+        for name in names.intersection(study.present):
+            folders.setdefault(name, []).append(str(data_set.folder))
+    data, absent = [], []
+    for data_name in matrix.data or ():
+        name, _, medium = data_name.partition("@")
+        found = folders.get(name, [])
+        if name not in study.present:
+            data.append(data_name)
+        elif found:
+            data += found if medium == _ALL_MEDIA else found[:1]
+        else:
+            absent.append(name)
+    if data == list(matrix.data or ()):
         return matrix, ()
-    return (matrix.model_copy(update={"data": data}) if data else None), absent
+    return (matrix.model_copy(update={"data": data}) if data else None), tuple(absent)
 
 
 def missing_data_message(name: str) -> str:

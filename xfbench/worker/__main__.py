@@ -36,12 +36,15 @@ def main(job_path: Path, reply_path: Path) -> int:
 def _run_job_and_write_reply(job_path: Path, reply_path: Path, rank: int, size: int) -> int:
     content = job_path.read_bytes()
     reply_path = distributed.path_for_rank(reply_path, rank)
+    result = _run_job(json.loads(content))
+    used_seconds = observe.cpu_seconds() + observe.descendants_cpu_seconds()
     reply = {
         "schema": "xfbench.reply/1",
         "job": "sha256:" + hashlib.sha256(content).hexdigest(),
-        **_run_job(json.loads(content)),
+        **result,
         "machine": host.machine_facts(),
-        "used": {socket.gethostname(): observe.cpu_seconds() + observe.descendants_cpu_seconds()},
+        "used": {socket.gethostname(): used_seconds},
+        "used_on_kernel": {observe.boot_id(): used_seconds},
     }
     partial = reply_path.with_suffix(".partial")
     with partial.open("w", encoding="utf-8") as file:

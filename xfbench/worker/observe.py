@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -83,6 +84,11 @@ def descendants_cpu_seconds() -> float:
     stats = [_read_stat_fields_after_name(Path("/proc", str(pid))) for pid in descendant_pids()]
     ticks = sum(int(fields[11]) + int(fields[12]) for fields in stats if fields)
     return ended.ru_utime + ended.ru_stime + ticks / _TICKS_PER_SECOND
+
+
+def boot_id() -> str:
+    """Return what the processes of one running kernel share, whatever the names of their hosts."""
+    return read_system_file(Path("/proc/sys/kernel/random/boot_id")) or socket.gethostname()
 
 
 def start_seconds_since_boot() -> float:

@@ -64,16 +64,17 @@ def build_figures(records, certificates, elsewhere=published.records()):  # noqa
 
 
 @pytest.mark.parametrize(
-    ("law", "mark_ranks", "share", "word"),
+    ("law", "ranks", "mark_ranks", "share", "word"),
     [
-        ("strong", 4, 0.5, "KNL: efficiency, about 50 %"),
-        ("weak", 512, 0.8, "relative to 128 ranks"),
+        ("strong", (1, 2, 4), 4, 0.5, "KNL: efficiency, about 50 %"),
+        ("weak", (1, 2, 64), 512, 0.8, "KNL: efficiency, about 80 %"),
     ],
 )
 def test_published_efficiency_is_drawn_only_for_its_scaling(
-    make_scaled_records, law, mark_ranks, share, word
+    make_scaled_records, law, ranks, mark_ranks, share, word
 ):
-    figure = build_figures(*make_scaled_records(law))[f"Efficiency of {law} scaling"]
+    records = make_scaled_records(law, ranks=ranks)
+    figure = build_figures(*records)[f"Efficiency of {law} scaling"]
     measured_line, ideal_line = figure.lines
     assert [point.y for point in measured_line.points] == pytest.approx([1, 0.9, 0.9], rel=1e-6)
     assert ideal_line.ideal and {point.y for point in ideal_line.points} == {1.0}
@@ -82,6 +83,12 @@ def test_published_efficiency_is_drawn_only_for_its_scaling(
     assert word in mark.name and "published" in mark.name
     assert f"Not measured here: {mark.name} at {mark_ranks}" in figure.description
     assert figure.data[-1] == (mark.name, str(mark_ranks), mark.printed, "–")
+
+
+def test_published_efficiency_far_from_the_measured_ranks_is_not_drawn(make_scaled_records):
+    """It would squeeze what was measured into a corner."""
+    figure = build_figures(*make_scaled_records("weak"))["Efficiency of weak scaling"]
+    assert not figure.marks and max(figure.at) == 4
 
 
 def test_published_speedup_is_drawn_only_for_its_network(make_scaled_records):

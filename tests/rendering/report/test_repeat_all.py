@@ -7,6 +7,7 @@ import pytest
 from tests.sample_records import vary_record
 from xfbench.model.request import Protocol, Request
 from xfbench.rendering.report import repeat_all
+from xfbench.store.results_folder import Store
 
 
 @pytest.fixture
@@ -103,6 +104,20 @@ def test_the_command_prints_what_repeats_the_records(results_folder, run_inline)
     done = run_inline("results", "repeat", "--results", str(results_folder), *chosen)
     [line] = json.loads(done.stdout)["commands"]
     assert "--batch-size 8" in line
+
+
+def test_what_else_a_repetition_needs_stands_in_the_comments_of_the_script(
+    measured, tmp_path, run_inline
+):
+    store = Store(tmp_path / "results")
+    store.add(vary_record(measured[0], request={"launcher": "slurm"}))
+    commands = ("results", "repeat", "--results", str(store.folder))
+    script = run_inline(*commands).stdout.splitlines()
+    document = json.loads(run_inline(*commands, "--json").stdout)
+    assert document["notes"] and script == [
+        *(f"# {note}" for note in document["notes"]),
+        *document["commands"],
+    ]
 
 
 def test_launches_that_took_turns_on_several_nodes_need_one_allocation(measured, plan_requests):

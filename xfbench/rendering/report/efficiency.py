@@ -26,6 +26,9 @@ from xfbench.rendering.report.figures import (
     row_name,
 )
 
+# Published numbers on more than so many times the measured ranks would squeeze what was measured.
+_FARTHEST_MARK = 8
+
 
 def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -> list[Figure]:
     """Return the table's efficiency figure and its speed-up figure, if they can be drawn.
@@ -45,10 +48,11 @@ def build_efficiency_figures(table: Table, external_records: Iterable[Record]) -
     )
     if not table.scaling or not lines:
         return []
+    most_ranks = max(point.x for line in lines for point in line.points)
     published = [
         record
         for record in external_figures.distinct_external_figures(external_records)
-        if _is_drawable(record, table.workload)
+        if _is_drawable(record, table.workload, _FARTHEST_MARK * most_ranks)
     ]
     scaling_figures = [
         _build_efficiency_figure(
@@ -169,13 +173,13 @@ def _build_figure(
     )
 
 
-def _is_drawable(record: Record, network: str) -> bool:
+def _is_drawable(record: Record, network: str, max_ranks: float) -> bool:
     """Return whether the record's published or imported number can be drawn on the axes.
 
     All these conditions must hold:
 
     - The number is about this network. An efficiency may also be about no single network.
-    - The number of ranks is known.
+    - The number of ranks is known, and at most `max_ranks`.
     - The record states a value, or both ends of a range.
     - The unit is "%" for an efficiency and "times" for a speed-up.
     - All numbers are plausible.
@@ -187,13 +191,15 @@ def _is_drawable(record: Record, network: str) -> bool:
     has_value_or_range = figure.value is not None or len(numbers) == 2
     units = {"efficiency": "%", "speed-up": "times"}
     has_right_unit = units.get(_unqualified_quantity(record)) == figure.unit
-    is_plausible = all(0 < number < 1e6 for number in numbers) and figure.about.ranks < 1e7
+    is_plausible = all(0 < number < 1e6 for number in numbers)
+    is_near = figure.about.ranks <= max_ranks
     # An efficiency that is about no single network is still comparable. Such a speed-up is not.
     workloads = (network, None) if _unqualified_quantity(record) == "efficiency" else (network,)
     return (
         has_value_or_range
         and has_right_unit
         and is_plausible
+        and is_near
         and external_figures.single_network_of_figure(record) in workloads
     )
 

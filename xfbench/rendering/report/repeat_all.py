@@ -117,8 +117,9 @@ def commands_that_repeat(records: Iterable[Record]) -> RepeatCommands:
         notes.append("Prepare the data sets first: see xfbench data prepare.")
     if nodes := _nodes_of_one_session(launches):
         notes.append(
-            f"The launches on 1 to {nodes} nodes took turns in one allocation. To repeat that, run "
-            f"the command in one: salloc --nodes={nodes} --ntasks-per-node=1 --exclusive COMMAND."
+            f"The launches on 1 to {nodes} nodes took turns in one allocation. To repeat that, put "
+            f"this before the command with several --ranks: salloc --nodes={nodes} "
+            "--ntasks-per-node=1 --exclusive --hint=nomultithread"
         )
     if missing := len(rows) - len(repeatable):
         notes.append(f"No command repeats {missing} of {len(rows)} rows.")

@@ -123,12 +123,18 @@ def _rank_sentence(best: Row, table: Table) -> str:
 def _doubt_text(row: Row, best: Row) -> str:
     """Return why the row may be as fast as the best one, such as " (only 2 launches)".
 
-    Return "" if neither the launches nor the runs of the row are the reason.
+    With enough launches of one run, it is the interval that decides the ranks.
     """
     if row.is_of_another_run(best):
         return " (launched in another run)"
     launches = row.images_per_second.launches if row.images_per_second else 0
-    return f" (only {_count_launches(launches)})" if launches < CLAIM_LAUNCHES else ""
+    if launches < CLAIM_LAUNCHES:
+        return f" (only {_count_launches(launches)})"
+    ratio = row.relative_interval
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return ""
+    low, high = (use_no_break_spaces(f"{bound:.2f}") for bound in (ratio.low, ratio.high))
+    return f" ({low}–{high} times as fast, launch by launch)"
 
 
 def _count_launches(count: int) -> str:
