@@ -26,6 +26,7 @@ from xfbench.statistics import (
     neighbour_correlation,
     outliers,
     session_of,
+    share_interval,
 )
 
 
@@ -139,6 +140,18 @@ def test_spread_interval_has_95_percent_coverage(launches):
     covered = np.mean([interval.low <= LAUNCH_DEVIATION <= interval.high for interval in intervals])
     assert 0.93 <= covered <= 0.97
     assert log_deviation_interval([100.0]) is None
+
+
+def test_interval_of_a_share_is_that_of_clopper_and_pearson():
+    """The exact interval covers at least 95 %; its ends are those of the two binomial tails."""
+    none, all_of_five = share_interval(0, 5), share_interval(5, 5)
+    assert (none.value, none.low) == (0, 0) and none.high == pytest.approx(1 - 0.025 ** (1 / 5))
+    assert (all_of_five.high, all_of_five.low) == (1, pytest.approx(0.025 ** (1 / 5)))
+    half = share_interval(2, 4)
+    assert (half.low, half.high) == (
+        pytest.approx(0.0676, abs=1e-4),
+        pytest.approx(0.9324, abs=1e-4),
+    )
 
 
 def test_mean_interval_uses_student_t():

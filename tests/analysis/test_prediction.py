@@ -1,6 +1,7 @@
 """Predictions from launches that are drawn from a known truth."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -334,6 +335,14 @@ def test_ranks_per_node_separate_series(ranks):
         [(2, 2)],
     ]
     assert [node_series.ranks_per_node for node_series in all_series] == [2, 1]
+
+
+def test_batch_of_a_node_is_divided_among_its_ranks(ranks):
+    [weak] = series.build_scaling_series([ranks(2, 1), ranks(4, 2)])
+    of_nodes = replace(weak, law="per-node", batch_size=8)
+    assert [of_nodes.images_per_rank(count) for count in (1, 2, 4, 64)] == [8, 4, 4, 4]
+    with pytest.raises(UsageError, match="shared evenly by 2 ranks"):
+        replace(of_nodes, batch_size=7).images_per_rank(2)
 
 
 def test_launch_of_a_series_has_medians(ranks):

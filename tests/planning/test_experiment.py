@@ -112,6 +112,35 @@ def test_every_built_in_experiment_has_valid_cells():
             )
 
 
+@pytest.mark.parametrize(
+    ("scaling", "per_rank", "fixed"),
+    [("strong", 16, 128), ("weak", 128, 128), ("per-node", 32, 128)],
+)
+def test_scaling_decides_among_which_ranks_a_batch_is_divided(scaling, per_rank, fixed):
+    settings = {"ranks": [8], "ranks_per_node": 4, "launcher": "mpi"}
+    [(cell, _)] = build_cells(scaling=scaling, batch_size=[128], **settings)
+    assert (cell.batch_size_per_rank, cell.fixed_batch_size) == (per_rank, fixed)
+    assert cell.global_batch_size == 8 * per_rank
+    if scaling == "per-node":
+        with pytest.raises(UsageError, match="evenly among 4 ranks"):
+            build_cells(scaling=scaling, batch_size=[30], **settings)
+
+
+def test_list_of_a_strategy_option_makes_a_matrix_for_each_value(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "mine"\ntitle = "t"\nquestion = "q"\n[[matrix]]\nframework = ["mxnet"]\n'
+        'workload = ["lenet"]\nranks = [2]\nscaling = "weak"\nstrategy = ["dist_async"]\n'
+        'strategy_options = { servers = [1, 2, 4], overlap = "off" }\n'
+    )
+    cells = experiment.expand_matrices(experiment.load(str(file)).matrix)
+    assert [dict(cell.strategy_options) for cell, _ in cells] == [
+        {"overlap": "off"},
+        {"overlap": "off", "servers": 2},
+        {"overlap": "off", "servers": 4},
+    ]
+
+
 def test_quick_experiment_has_8_cells_of_3_launches():
     cells = experiment.expand_matrices(experiment.load("quick").matrix)
     assert len(cells) == 8
