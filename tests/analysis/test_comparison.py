@@ -414,6 +414,12 @@ def test_a_check_says_how_many_launches_would_find_the_change(limit, must_find, 
     assert problem.endswith(f"use a quieter machine, or {advice}")
 
 
+def test_a_check_whose_launches_lie_far_apart_asks_for_a_quieter_machine_only():
+    row = replace(build_comparison(0.5, 2.0, visible=1.0), launches=10, noisy=1)
+    [problem] = FailLimit.parse("slower:5%", 0.1).list_problems([row], [])
+    assert problem.endswith("use a quieter machine (1 of 10 launches were disturbed)")
+
+
 def test_table_says_how_many_intervals_hold_together_and_what_was_counted():
     def build_row(name, **fields):
         figures = Comparison(Interval(1.2, 1.1, 1.3, 3), 0.01, 0.1, True, **fields)

@@ -131,7 +131,9 @@ def test_tune_finds_saves_and_reuses_the_best_setting(run_process, odd_framework
     line = f"{TUNE} --launches 2 --no-verify --seed 1"  # with this seed `broken` is not first
     outcome = run_process(*line.split(), "--budget", "0.1")
     assert outcome.returncode == 1, outcome.stderr
-    words = "1 of 4 settings tried: no best is known; continue with --resume --budget 1m\n"
+    words = (
+        "1 of 4 settings tried: no best is known; continue with --resume --budget 1m (1 min more)\n"
+    )
     assert words in outcome.stdout and "ended by the budget" in outcome.stdout
     show = f"tune --framework odd --workload lenet --results {tmp_path}/results --show".split()
     shown = run_process(*show)

@@ -3,10 +3,15 @@
 All records have the same machine and software.
 """
 
+import itertools
+
 import pytest
+from PIL import Image
 
 from tests.sample_records import SOFTWARE
 from xfbench.base import digests
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
 from xfbench.host.machine import describe_machine
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Epoch
@@ -92,3 +97,23 @@ def make_finding(make_answer):
         return finding
 
     return make
+
+
+@pytest.fixture(scope="session")
+def data_folder(tmp_path_factory):
+    """Return a data folder with tiny data sets of the names that the studies know."""
+    folder = tmp_path_factory.mktemp("data")
+    images = tmp_path_factory.mktemp("images")
+    for split, label in itertools.product(("train", "val"), ("n01", "n02")):
+        (images / split / label).mkdir(parents=True)
+        Image.new("RGB", (256, 256)).save(images / split / label / f"{label}.JPEG")
+    imagenet, any_size = sources.open_imagenet(images), Preprocessing(channels=3)
+    for name in ("imagenet-tfrecord", "imagenet-lmdb"):
+        writing.make_data_set(imagenet, folder / name, name.split("-")[1], any_size)
+    writing.make_data_set(imagenet, folder / "imagenet", "recordio", any_size)
+    writing.make_data_set(imagenet, folder / "imagenet-100", "recordio", any_size)
+    cifar = tmp_path_factory.mktemp("cifar")
+    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
+        (cifar / name).write_bytes(bytes(3073))
+    writing.make_data_set(sources.open_cifar10(cifar), folder / "cifar10", "raw", any_size)
+    return folder

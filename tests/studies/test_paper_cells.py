@@ -7,10 +7,7 @@ are trained on too.
 import itertools
 
 import pytest
-from PIL import Image
 
-from xfbench.datasets import sources, writing
-from xfbench.datasets.manifest import Preprocessing
 from xfbench.model import capabilities
 from xfbench.planning import experiment
 from xfbench.studies import running
@@ -107,26 +104,6 @@ EXPECTED["accuracy"] = (
     | on_summitdev(DISTRIBUTED[1:], LEARNED, nodes=[16], batches=BATCHES)
 )
 EXPECTED["batch-size"] = on_summitdev(H19)  # the first batch of each search
-
-
-@pytest.fixture(scope="module")
-def data_folder(tmp_path_factory):
-    """Return a data folder with tiny data sets of the names that the studies know."""
-    folder = tmp_path_factory.mktemp("data")
-    images = tmp_path_factory.mktemp("images")
-    for split, label in itertools.product(("train", "val"), ("n01", "n02")):
-        (images / split / label).mkdir(parents=True)
-        Image.new("RGB", (256, 256)).save(images / split / label / f"{label}.JPEG")
-    imagenet, any_size = sources.open_imagenet(images), Preprocessing(channels=3)
-    for name in ("imagenet-tfrecord", "imagenet-lmdb"):
-        writing.make_data_set(imagenet, folder / name, name.split("-")[1], any_size)
-    writing.make_data_set(imagenet, folder / "imagenet", "recordio", any_size)
-    writing.make_data_set(imagenet, folder / "imagenet-100", "recordio", any_size)
-    cifar = tmp_path_factory.mktemp("cifar")
-    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
-        (cifar / name).write_bytes(bytes(3073))
-    writing.make_data_set(sources.open_cifar10(cifar), folder / "cifar10", "raw", any_size)
-    return folder
 
 
 @pytest.mark.parametrize("name", [name for name in experiment.list_names() if name != "quick"])

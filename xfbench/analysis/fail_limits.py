@@ -12,6 +12,8 @@ from xfbench.analysis.comparison import CellComparison
 from xfbench.base import errors
 
 # A cell is certainly beyond the limit; else, a cell is not checked or too noisy; else, "PASS".
+# More launches (pairs, sessions) of each side than this take longer than to find a quiet machine.
+_MOST_WORTHWHILE = 50
 LimitOutcome: TypeAlias = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 
 
@@ -67,8 +69,7 @@ class FailLimit:
         unknown = [f"{row.a}: {row.reason}" for row in comparisons if row.verdict is None]
         blind = [
             f"too noisy: {row.a}: only a {self.change_word} of {change:.1%} would probably be "
-            f"found, not of {self.must_find:.1%}: use a quieter machine, or about "
-            f"{row.figures.describe_count(self._count_to_find(row, self.must_find))}"
+            f"found, not of {self.must_find:.1%}: {self._advise(row, self.must_find)}"
             for row in comparisons
             if self.must_find
             and not self.is_exceeded(row)
@@ -118,6 +119,16 @@ class FailLimit:
         if self.verdict == "faster":
             return (1 + self.min_change) * (1 + visible) - 1
         return 1 - (1 - self.min_change) / (1 + visible)
+
+    def _advise(self, comparison: CellComparison, change: float) -> str:
+        """Return what would show `change`: a quieter machine, or more launches if they are few."""
+        advice = "use a quieter machine"
+        count = self._count_to_find(comparison, change)
+        if count <= _MOST_WORTHWHILE:
+            advice += f", or about {comparison.figures.describe_count(count)}"
+        if comparison.noisy:
+            advice += f" ({comparison.noisy} of {comparison.launches} launches were disturbed)"
+        return advice
 
     def _count_to_find(self, comparison: CellComparison, change: float) -> int:
         """Return about how many launches (pairs, sessions) of each side show `change`.

@@ -84,7 +84,7 @@ _BudgetOption = Annotated[
     str | None,
     typer.Option(
         metavar="DURATION",
-        help="Total time of all launches, such as 600s or 10m (default: no limit). Verification "
+        help="Total time of new launches, such as 600s or 10m (default: no limit). Verification "
         "comes on top. --dry-run says how much all settings need; a smaller budget stops early.",
         show_default=False,
     ),
@@ -475,8 +475,8 @@ def _describe_needed_time(requests: Sequence[Request], needed: Estimate) -> Iter
         return
     amount = "at least" if needed.unknown else "about"
     yield (
-        f"budget: all settings need {amount} {math.ceil(seconds / 60)} min; a smaller budget stops "
-        "early"
+        f"budget: all settings need {amount} {math.ceil(seconds / 60)} min. A smaller budget stops "
+        "early, perhaps before a setting is confirmed: --over tries fewer settings"
     )
 
 
@@ -565,15 +565,20 @@ def _print_tuning(tuning: Tuning, file: Path, show_command: str) -> None:
 def _print_unconfirmed(tuning: Tuning) -> None:
     """Print why an unfinished search has no best setting, and how to continue it."""
     best = tuning.best
-    resume = " ".join(["continue with --resume", *_suggest_budget(tuning)])
+    budget = _suggest_budget(tuning)
+    resume = " ".join(["continue with --resume", *budget])
+    resume += f" ({budget[1].removesuffix('m')} min more)" if budget else ""
     if tuning.untried:
         count = tuning.rungs[0].settings
         scope = " of the first rung" if count < tuning.settings else ""
         problem = f"{count - tuning.untried} of {count} settings{scope} tried: no best is known"
     else:
         cause = "the rest of the budget is too short to confirm one"
+        tried = tuning.rungs[0].settings if tuning.rungs else tuning.settings
+        scope = f"{tried} of {tuning.settings}" if tried < tuning.settings else "all"
         problem = (
-            f"all settings tried, but {cause if tuning.ended_by_budget else 'none is confirmed'}"
+            f"{scope} settings tried, but "
+            f"{cause if tuning.ended_by_budget else 'none is confirmed'}"
         )
     print(
         f"{best.workload} · {best.framework} · batch {best.global_batch_size}: {problem}; {resume}"

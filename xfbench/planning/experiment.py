@@ -422,14 +422,16 @@ def _loader_threads(m: Matrix) -> int:
 def _default_threads(m: Matrix, site: sites.Site, device: str, ranks_per_node: int) -> int:
     """Return one rank's even share of the cores that ranks may use on a node.
 
-    With GPUs, the cores are shared by as many ranks as the node has GPUs, whatever the number of
-    ranks. So rows of different numbers of ranks have the same threads.
+    With GPUs, the cores are shared by as many ranks as the node has GPUs, or by the most ranks of
+    the matrix, whatever the number of ranks. So rows of different numbers of ranks have the same
+    threads.
 
     If ranks are pinned to sockets or NUMA nodes, the share is at most that of the rank's socket or
     NUMA node. Those of this host count, unless the site defines the cores of a node.
     """
     if device == "cuda":
-        ranks_per_node = max(ranks_per_node, _gpus_of_node(m, site))
+        most_ranks = max(ranks // nodes for ranks, nodes in _ranks_and_nodes_pairs(m))
+        ranks_per_node = max(most_ranks, _gpus_of_node(m, site))
     share = max(1, site.cores_for_ranks(m.partition, machine.usable_cores()) // ranks_per_node)
     site_defines_cores = site.cores_for_ranks(m.partition, 0) > 0
     if m.pinning is None or m.pinning not in affinity.GROUP_NAMES or site_defines_cores:

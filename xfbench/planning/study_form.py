@@ -219,6 +219,7 @@ class Analysis(_Table):
     over: SettingName = ""
     of: str = "images_per_second"
     against: Scalar | dict[str, Scalar] = "least"
+    epoch_images: Positive | None = None
     target: TargetLoss | dict[str, TargetLoss] | None = None
     where: ValueBySetting = Field(default_factory=dict)
     plot: Literal["bars", "lines", "none"] = "bars"

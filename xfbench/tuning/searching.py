@@ -415,8 +415,9 @@ class _SearchLauncher:
 
         A rival is settled if more launches would hardly change the choice between it and the winner
         (see `halving.are_distinguishable_or_negligible`). A settled rival is not launched again. If
-        the budget is too small for two rivals, only the last one is launched. If it is too small
-        for the minimum number of launches, none is launched, and the result is empty.
+        the budget is too small for two rivals, only the last one is launched, and at least
+        INDICATIVE_LAUNCHES times. If it is too small for that, none is launched, and the result is
+        empty.
 
         The confirmation also ends in any of these cases:
 
@@ -430,19 +431,21 @@ class _SearchLauncher:
             [cell.request(block) for cell in cells for block in blocks]
         )
 
-        def fits_budget(compared: Sequence[Cell]) -> bool:
+        def fits_budget(compared: Sequence[Cell], launches: int) -> bool:
             return self._fits_whole_remaining_budget(
                 sum(
                     self._predict_launch_seconds(cell, cell)
                     for cell in compared
-                    for block in blocks[: self.choices.min_launches]
+                    for block in blocks[:launches]
                     if cell.request(block) not in reusable_records
                 )
             )
 
-        if not fits_budget(cells):
+        if not fits_budget(cells, self.choices.min_launches):
             cells = [winner, *rivals[-1:]]
-            if not fits_budget(cells):
+            if not fits_budget(
+                cells, min(statistics.INDICATIVE_LAUNCHES, self.choices.min_launches)
+            ):
                 self.ended_by_budget = True
                 return {}
             self.say(f"the budget is too small to confirm {describe_setting(rivals[0])} too")
