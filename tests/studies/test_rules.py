@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.sample_records import SOFTWARE, certify_records
+from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.base import digests
 from xfbench.host.machine import describe_machine
 from xfbench.model.facts import workload_facts
+from xfbench.model.features import FEATURES, Support
 from xfbench.model.record import Checkpoints, Communication, Epoch
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells, running
@@ -160,11 +161,27 @@ def choose_values(rule, measured, target):
     return values
 
 
+def rules_of(*names):
+    """Return a parameter for each rule of these analyses."""
+    return [
+        pytest.param(rule, id=f"{rule.study}-{rule.analysis_number}-{rule.number}")
+        for rule in RULES
+        if rule.analysis.name in names
+    ]
+
+
+def judge(rule, size, records, certificates=None):
+    """Return the verdict on the rule's claim, and its reason."""
+    study = experiment.load(rule.study)
+    finding = answer.answer_study(study, size, records, certificates or {}).findings[
+        rule.analysis_number
+    ]
+    [judged] = [each for each in finding.judged if each.text == rule.claim.text]
+    return judged.verdict, judged.why
+
+
 @pytest.mark.parametrize("verdict", ["holds", "does not hold", "cannot be told"])
-@pytest.mark.parametrize(
-    "rule", [rule for rule in RULES if rule.analysis.name in ("ratio", "efficiency", "values")],
-    ids=lambda rule: f"{rule.study}-{rule.analysis_number}-{rule.number}",
-)  # fmt: skip
+@pytest.mark.parametrize("rule", rules_of("ratio", "efficiency", "values"))
 def test_claim_holds_fails_or_stays_open_by_the_records(
     rule, verdict, build_record, data_folder, monkeypatch
 ):
@@ -184,9 +201,110 @@ def test_claim_holds_fails_or_stays_open_by_the_records(
         if probe.cell in values
         for launch, noise in enumerate(launches, 1)
     ]
-    records, certificates = certify_records(records)
-    finding = answer.answer_study(study, "paper", records, certificates).findings[
-        rule.analysis_number
+    verdict_here, why = judge(rule, "paper", *certify_records(records))
+    assert verdict_here == verdict, why
+
+
+@pytest.mark.parametrize("verdict", ["holds", "does not hold", "cannot be told"])
+@pytest.mark.parametrize("rule", rules_of("best_of"))
+def test_claim_about_the_best_value_by_the_records(rule, verdict, build_record, monkeypatch):
+    size, best, other = ("laptop", 2, 1) if rule.claim.best == "cores" else ("paper", 64, 32)
+    machine = describe_machine().model_copy(update={"cores": 2})
+    monkeypatch.setattr("tests.studies.test_rules.describe_machine", lambda: machine)
+    fastest = other if verdict == "does not hold" else best
+    launches = NOISE[:1] if verdict == "cannot be told" else NOISE
+    records = [
+        build_record(cell, launch, "images_per_second", USUAL * noise * speed)
+        for cell in list_cells(experiment.load(rule.study), size)
+        for speed in [2 if cell.threads == fastest else 1]
+        for launch, noise in enumerate(launches, 1)
     ]
-    [judged] = [each for each in finding.judged if each.text == rule.claim.text]
-    assert judged.verdict == verdict, judged.why
+    assert judge(rule, size, *certify_records(records))[0] == verdict
+
+
+@pytest.mark.parametrize("verdict", ["holds", "does not hold", "cannot be told"])
+@pytest.mark.parametrize("rule", rules_of("diverged"))
+def test_claim_about_divergence_by_the_records(
+    rule, verdict, build_record, data_folder, monkeypatch
+):
+    monkeypatch.setenv("XFBENCH_DATA", str(data_folder))
+    study_cells = list_cells(experiment.load(rule.study), "paper")
+    count = {"holds": 8, "does not hold": 12, "cannot be told": 1}[verdict]
+    records = [
+        build_record(cell, launch, "test_accuracy", USUAL)
+        for cell in study_cells
+        if cell.workload == rule.claim.where["workload"] and cell.data == "synthetic"
+        for launch in range(1, count + 1)
+    ]
+    if verdict != "does not hold":
+        diverged = {"losses": (2.3, *[None] * 9)}
+        records = [
+            vary_record(
+                each, status="invalid", reason="the loss of update 1 is not finite",
+                measurement=each.measurement.model_copy(update=diverged),
+            )
+            for each in records
+        ]  # fmt: skip
+    assert judge(rule, "paper", records)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fits", "fails"),
+    [("holds", 512, 1024), ("does not hold", 1024, 2048), ("cannot be told", 512, None)],
+)
+@pytest.mark.parametrize("rule", rules_of("out_of_memory"))
+def test_claim_about_the_largest_batch_by_the_records(rule, verdict, fits, fails, build_record):
+    records = []
+    for cell in list_cells(experiment.load(rule.study), "paper"):
+        if cell.workload != rule.claim.where["workload"]:
+            continue
+        if cell.fixed_batch_size <= fits:
+            records.append(build_record(cell, 1, "images_per_second", USUAL))
+        elif cell.fixed_batch_size == fails:
+            failed = {"status": "failed", "reason": "out of memory: x", "measurement": None}
+            records.append(vary_record(build_record(cell, 1, "", USUAL), **failed))
+    assert judge(rule, "paper", records)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "speedup", "seeds"),
+    [("holds", 11000, 10), ("does not hold", 5000, 10), ("cannot be told", 11000, 1)],
+)
+@pytest.mark.parametrize("rule", rules_of("learning_speedup"))
+def test_claim_about_parallel_speedup_by_the_records(
+    rule, verdict, speedup, seeds, build_record, data_folder, monkeypatch
+):
+    monkeypatch.setenv("XFBENCH_DATA", str(data_folder))
+    records = []
+    for cell in list_cells(experiment.load(rule.study), "paper"):
+        ranks = rule.claim.where["ranks"]
+        if cell.workload != "convnet" or cell.ranks not in (1, ranks) or cell.seed >= seeds:
+            continue
+        images_per_second = USUAL * (speedup if cell.ranks == ranks else 1) * NOISE[cell.seed % 5]
+        losses = {"train_loss": 0.1, "test_loss": 0.1, "test_accuracy": 0.9}
+        epochs = tuple(
+            Epoch(epoch=number, seconds=1e3 / images_per_second, **losses) for number in (1, 2)
+        )
+        records.append(
+            vary_record(
+                build_record(cell, 1, "images_per_second", images_per_second), learning=epochs
+            )
+        )
+    verdict_here, why = judge(rule, "paper", *certify_records(records))
+    assert verdict_here == verdict, why
+
+
+@pytest.mark.parametrize(
+    ("verdict", "supported"), [("holds", "no"), ("does not hold", "yes"), ("cannot be told", None)]
+)
+@pytest.mark.parametrize("rule", rules_of("support"))
+def test_claim_about_support_by_the_records(rule, verdict, supported, build_record):
+    support = tuple(
+        Support(feature=name, supported=supported or "not here", evidence="seen")
+        for name in FEATURES
+    )
+    records = [
+        vary_record(build_record(cell, 1, "", USUAL), support=support, measurement=None)
+        for cell in list_cells(experiment.load(rule.study), "smoke")
+    ]
+    assert judge(rule, "smoke", records)[0] == verdict

@@ -73,7 +73,7 @@ def test_support_table_lists_features_by_framework_with_evidence(make_support_an
     assert evidence.sentence == "3 answers: 1 yes, 1 no, 1 not here."
     text = render.render_markdown(support_answer)
     assert "| torch" in text and "signal was seen" in text
-    assert "The authors propose native support for schedulers" in text
+    assert "The authors discuss native support for frameworks in schedulers" in text
     assert "signal was seen" in page.render_html(support_answer)
     assert [finding["table"] for finding in support_answer.document()["findings"]] == [
         table.table,
