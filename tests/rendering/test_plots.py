@@ -115,7 +115,7 @@ def test_a_paper_can_paste_the_figures_with_escaped_captions(tmp_path):
     assert speed.splitlines() == [
         r"\begin{figure}",
         r"\centering",
-        r"\includegraphics{figures/speed.pdf}",
+        r"\includegraphics[width=\linewidth]{figures/speed.pdf}",
         r"\caption{a \& b. 50 \% of a\_b a note}",
         r"\label{fig:xfbench-speed}",
         r"\end{figure}",

@@ -4,6 +4,7 @@ All records have the same machine and software.
 """
 
 import itertools
+import struct
 
 import pytest
 from PIL import Image
@@ -108,10 +109,18 @@ def data_folder(tmp_path_factory):
         (images / split / label).mkdir(parents=True)
         Image.new("RGB", (256, 256)).save(images / split / label / f"{label}.JPEG")
     imagenet, any_size = sources.open_imagenet(images), Preprocessing(channels=3)
-    for name in ("imagenet-tfrecord", "imagenet-lmdb"):
+    for name in ("imagenet-folder", "imagenet-tfrecord", "imagenet-lmdb"):
         writing.make_data_set(imagenet, folder / name, name.split("-")[1], any_size)
     writing.make_data_set(imagenet, folder / "imagenet", "recordio", any_size)
     writing.make_data_set(imagenet, folder / "imagenet-100", "recordio", any_size)
+    mnist = tmp_path_factory.mktemp("mnist")
+    for split in ("train", "t10k"):
+        header = (struct.pack(">4I", 2051, 10, 28, 28), struct.pack(">2I", 2049, 10))
+        (mnist / f"{split}-images-idx3-ubyte").write_bytes(header[0] + bytes(7840))
+        (mnist / f"{split}-labels-idx1-ubyte").write_bytes(header[1] + bytes(range(10)))
+    writing.make_data_set(
+        sources.open_mnist(mnist), folder / "mnist", "raw", Preprocessing(channels=1)
+    )
     cifar = tmp_path_factory.mktemp("cifar")
     for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
         (cifar / name).write_bytes(bytes(3073))

@@ -5,6 +5,7 @@ are trained on too.
 """
 
 import itertools
+import math
 
 import pytest
 
@@ -21,6 +22,7 @@ IMAGENET_100 = {"convnet": ("synthetic", "cifar10"), "caffenet": ("synthetic", "
 NODES = (1, 2, 4, 8, 16, 32)
 BATCHES = (128, 256, 512, 1024, 2048, 4096, 8192)
 GPUS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 12000, 15000)
+IMAGES = {"digits": 1437, "mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167}
 FIELDS = ("workload", "data", "framework", "device", "ranks", "nodes", "batch_size", "detail")
 
 
@@ -41,7 +43,7 @@ def on_summitdev(workloads, data=IMAGENET, nodes=(1,), batches=(128,), details=(
 
 ON_FILES = dict.fromkeys(H19, ("photographs", "imagenet")) | {"lenet": ("digits",)}
 SERVERS = [f"servers {count}" for count in (1, 2, 4, 8, 16)]
-LEARNED = dict.fromkeys(H19, ("imagenet",)) | {"lenet": ("digits",)}
+LEARNED = dict.fromkeys(H19, ("imagenet",)) | {"lenet": ("mnist",)}
 ALONE_OR_FOUR = [(count, 1) for count in (1, 2, 4)]
 ONE_RANK_PER_NODE = {
     "strong": [(count, count) for count in (1, 2, 4, 8)],
@@ -52,8 +54,10 @@ DETAILS = {
     "thread-sweep": lambda cell: f"{cell.kernel} {cell.threads}",
     "kernels": lambda cell: f"{cell.kernel} {cell.threads}",
     "storage": lambda cell: cell.page_cache,
+    "variability": lambda cell: cell.page_cache,
     "data-format": lambda cell: cell.data_set.format,
     "checkpoint": lambda cell: cell.checkpoints,
+    "learning-speedup": lambda cell: f"{cell.epochs} epochs" if cell.epochs else "5 launches",
     "parameter-servers": lambda cell: f"servers {dict(cell.strategy_options).get('servers', 1)}",
 }
 THREADS = [f"{kernel} {threads}" for kernel in ("mkl", "openblas") for threads in (32, 64, 128)]
@@ -64,13 +68,13 @@ EXPECTED = {
     "parameter-servers": on_summitdev(DISTRIBUTED, nodes=[16], details=SERVERS)
     | on_summitdev(DISTRIBUTED, nodes=[16], batches=BATCHES, details=SERVERS[:1])
     | on_summitdev(DISTRIBUTED, LEARNED, nodes=[16], details=SERVERS),
-    "storage": on_summitdev(H19, ON_FILES, details=["cold"]),
-    "variability": on_summitdev(H19, ON_FILES),
+    "storage": on_summitdev(H19, ON_FILES, details=["cold", "warm"]),
+    "variability": on_summitdev(H19, ON_FILES, details=["cold"]),
     "data-format": on_summitdev(
         H19, dict.fromkeys(H19, ("photographs",)) | {"lenet": ("digits",)},
         details=["folder", "lmdb", "tfrecord"],
     )
-    | on_summitdev(H19[1:], LEARNED, details=["lmdb", "tfrecord"]),
+    | on_summitdev(H19[1:], LEARNED, details=["folder", "lmdb", "tfrecord"]),
     "checkpoint": on_summitdev(
         H19, dict.fromkeys(H19, ("synthetic",)), nodes=[1, 8, 32], details=[4]
     ),
@@ -83,24 +87,27 @@ EXPECTED = {
     ),
     "weak-scaling": cells(Z17, IMAGENET, "caffe", "cpu", ONE_RANK_PER_NODE["weak"], [None]),
     "learning-speedup": cells(
-        ["convnet", "resnet50"],
-        {"convnet": ("cifar10",), "resnet50": ("imagenet",)},
-        "torch", "cuda", [(count, count) for count in GPUS], [None],
+        ["resnet50"], {"resnet50": ("synthetic", "imagenet")}, "torch", "cuda",
+        [(count, count) for count in GPUS], [None], ["5 launches"],
+    )
+    | cells(
+        ["convnet", "resnet50"], {"convnet": ("cifar10",), "resnet50": ("imagenet",)},
+        "torch", "cuda", [(count, count) for count in GPUS[:9]], [None], ["30 epochs"],
     ),
 }  # fmt: skip
 # Networks, machines or frameworks that stand in the place of what cannot be had.
 ALSO = {
     "learning-speedup": lambda cell: cell.workload == "lenet",
-    "accuracy": lambda cell: cell.device == "cpu",
+    "kernels": lambda cell: cell.framework != "caffe",
     "communication": lambda cell: cell.device == "cpu" or cell.framework == "torch",
     "batch-size": lambda cell: cell.framework == "torch",
 }
 EXPECTED["communication"] = on_summitdev(("lenet", "alexnet", "resnet50"))
 EXPECTED["accuracy"] = (
     on_summitdev(["lenet"], LEARNED, nodes=NODES)
-    | on_summitdev(H19[1:], LEARNED, nodes=NODES)
-    | on_summitdev(["alexnet"], {"alexnet": ("synthetic",)}, nodes=[2, 16])
-    | on_summitdev(["lenet"], LEARNED, nodes=[16], batches=BATCHES[:4])
+    | on_summitdev(DISTRIBUTED[1:], LEARNED, nodes=NODES)
+    | on_summitdev(["alexnet"], IMAGENET, nodes=NODES[1:])
+    | on_summitdev(["lenet"], LEARNED, nodes=[16], batches=BATCHES[:5])
     | on_summitdev(DISTRIBUTED[1:], LEARNED, nodes=[16], batches=BATCHES)
 )
 EXPECTED["batch-size"] = on_summitdev(H19)  # the first batch of each search
@@ -120,6 +127,8 @@ def test_paper_size_has_the_cells_of_the_source_and_none_is_refused(
     for cell in found:
         reason = capabilities.refusal_reason(cell.request(1))
         assert reason is None or (cell.framework == "caffe" and "cuda" in reason), cell.label()
+        # A batch of more images than the data set has is refused when the launch starts.
+        assert cell.global_batch_size <= IMAGES.get(cell.data, math.inf), cell.label()
     if name in EXPECTED:
         keys = {
             (cell.workload, cell.data, cell.framework, cell.device, cell.ranks, cell.nodes,

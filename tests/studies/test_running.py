@@ -66,11 +66,14 @@ def test_cells_over_the_cores_of_a_site_node_are_omitted(make_study, prepare_stu
     assert not prepare_study(make_study({"name": "values"}, matrix), site=str(site)).skipped_cells
 
 
-def test_frameworks_and_launches_can_be_restricted(make_study, prepare_study):
-    study = make_study({"name": "values"}, {"framework": ["reference", "torch"], "launches": 3})
-    plan = prepare_study(study, frameworks=["torch"], launches=2).plan
-    assert [request.framework for request in plan.requests] == ["torch", "torch"]
-    with pytest.raises(UsageError, match="mine does not use caffe"):
+def test_frameworks_networks_and_launches_can_be_restricted(make_study, prepare_study):
+    matrix = {"framework": ["reference", "torch"], "workload": ["lenet", "convnet"], "launches": 3}
+    study = make_study({"name": "values"}, matrix)
+    plan = prepare_study(study, frameworks=["torch"], workloads=["convnet"], launches=2).plan
+    assert [(each.framework, each.workload) for each in plan.requests] == 2 * [("torch", "convnet")]
+    with pytest.raises(UsageError, match="does not use alexnet"):
+        prepare_study(study, workloads=["alexnet"])
+    with pytest.raises(UsageError, match="mine, size smoke, does not use caffe"):
         prepare_study(study, frameworks=["caffe"])
 
 

@@ -29,6 +29,7 @@ from xfbench.cli.options import (
     parse_record_filters,
     prepare_figures,
     with_settings,
+    workload_option,
 )
 from xfbench.model import settings
 
@@ -153,6 +154,10 @@ _FrameworkOption = Annotated[
     str | None,
     framework_option("Frameworks to run (default: all that the study names)."),
 ]
+_WorkloadOption = Annotated[
+    str | None,
+    workload_option("Networks to run (default: all that the study names)."),
+]
 _LaunchesOption = Annotated[
     str | None,
     typer.Option(help="Launches per cell (default: as in the study file).", show_default=False),
@@ -188,6 +193,7 @@ def run(
     name: NameArgument,
     size: SizeOption = None,
     framework: _FrameworkOption = None,
+    workload: _WorkloadOption = None,
     launches: _LaunchesOption = None,
     medium: _MediumOption = None,
     other_sources: WithOption = None,
@@ -203,7 +209,7 @@ def run(
         xfbench study run thread-sweep
         xfbench study run kernels --size laptop --dry-run
         xfbench study run kernels --size laptop --resume
-        xfbench study run mine.toml --framework torch
+        xfbench study run mine.toml --framework torch --workload lenet
     """
     from xfbench import progress
     from xfbench.base import paths
@@ -219,7 +225,7 @@ def run(
     chosen_study = experiment.load(name)
     experiment.check_names(chosen_study)
     answer.check_analyses(chosen_study)
-    choices = _build_choices(values, framework, launches, medium)
+    choices = _build_choices(values, framework, workload, launches, medium)
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
     prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
     store = Store(paths.results(values.get("results")))
@@ -337,7 +343,11 @@ def _say_what_is_left_out(prepared: StudyPlan) -> None:
 
 
 def _build_choices(
-    values: Mapping[str, Any], framework: str | None, launches: str | None, medium: list[str] | None
+    values: Mapping[str, Any],
+    framework: str | None,
+    workload: str | None,
+    launches: str | None,
+    medium: list[str] | None,
 ) -> Choices:
     from xfbench.base import errors
     from xfbench.model.plan import DEFAULT_TIME_LIMIT, Submission
@@ -348,6 +358,7 @@ def _build_choices(
         raise errors.UsageError(f"--launches {launches}: expected one number")
     return running.Choices(
         frameworks=parse_list(framework, str, "--framework") or (),
+        workloads=parse_list(workload, str, "--workload") or (),
         launches=counts[0] if counts else None,
         launcher=values.get("launcher"),
         site=values.get("site"),

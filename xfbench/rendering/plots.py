@@ -145,7 +145,9 @@ def _write_latex_figures(file: Path, captions: Mapping[str, str], suffix: str) -
         lines = [
             "\\begin{figure}",
             "\\centering",
-            f"\\{'input' if suffix == 'pgf' else 'includegraphics'}{{{path}}}",
+            f"\\input{{{path}}}"
+            if suffix == "pgf"
+            else f"\\includegraphics[width=\\linewidth]{{{path}}}",
             f"\\caption{{{make_latex_caption(caption)}}}",
             f"\\label{{{label}}}",
             "\\end{figure}",

@@ -46,8 +46,8 @@ _BEST_NOTE = (
 )
 _FEW_NOTE = f"indicative, smoke: fewer than {CLAIM_LAUNCHES} launches support no claim."
 _WIDE_NOTE = (
-    f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} %, because launches "
-    "differ too much."
+    f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} % (its ends differ by a "
+    f"factor of more than {(1 + CLAIM_HALF_WIDTH) ** 2:.2f}), because launches differ too much."
 )
 _TWO_SESSIONS_NOTE = (
     "indicative: two sessions do not show how much sessions differ. --where 'created>=TIME' leaves "

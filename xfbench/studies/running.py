@@ -26,7 +26,7 @@ from xfbench.studies.batch_search import CellSearch
 class Choices:
     """The options of `study run`. All other settings are in the study's file.
 
-    - `frameworks`: frameworks to run; empty: all frameworks of the study.
+    - `frameworks`, `workloads`: frameworks and networks to run; empty: all of the study.
     - `launches`: number of launches per cell; None: the number in the study's file.
     - `launcher`, `site`: launcher and site of all cells; None: those in the study's file.
     - `pythons`: interpreters by framework.
@@ -41,6 +41,7 @@ class Choices:
     """
 
     frameworks: Sequence[str] = ()
+    workloads: Sequence[str] = ()
     launches: int | None = None
     launcher: str | None = None
     site: str | None = None
@@ -76,7 +77,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
 
     Raises UsageError in these cases:
 
-    - The study does not have the size, or uses none of the chosen frameworks.
+    - The study does not have the size, or uses none of the chosen frameworks or networks.
     - All data sets of the study are missing.
     - A medium is unknown, or its folder cannot be written.
     """
@@ -97,9 +98,10 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         if matrix is None:
             continue
         names = [n for n in matrix.framework if not choices.frameworks or n in choices.frameworks]
-        if names:
+        networks = [n for n in matrix.workload if not choices.workloads or n in choices.workloads]
+        if names and networks:
             placed_matrix = media.write_prepared_data(study, matrix, folders)
-            changes: dict[str, object] = {"framework": names}
+            changes: dict[str, object] = {"framework": names, "workload": networks}
             if choices.memory_limit and isinstance(matrix.batch_size, BatchSearch):
                 changes["memory_limit"] = choices.memory_limit
             if matrix.probe and matrix.launcher:
@@ -110,7 +112,8 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
             f"{study.name}: {media.missing_data_message(next(iter(missing_names)))}"
         )
     if not chosen:
-        raise errors.UsageError(f"{study.name} does not use {', '.join(choices.frameworks)}")
+        unused = [*choices.frameworks, *choices.workloads]
+        raise errors.UsageError(f"{study.name}, size {size}, does not use {', '.join(unused)}")
     fixed = [matrix for matrix in chosen if not isinstance(matrix.batch_size, BatchSearch)]
     cells = experiment.expand_matrices(fixed, choices.pythons)
     searches = [
