@@ -57,6 +57,7 @@ def make_launches(record):
         nodes=1,
         sessions=SESSIONS,
         fields=None,
+        threads=None,
     ):
         expected = (framework, workload, "cuda" if PROCESSORS[machine][2] else "cpu", nodes)
         [cell] = [
@@ -67,7 +68,8 @@ def make_launches(record):
         launches = []
         for number, session in enumerate(sessions):
             for launch in (1, 2):
-                request = cell.request(launch).model_copy(update={"session": session})
+                changes = {"session": session, "threads": threads or cell.threads}
+                request = cell.request(launch).model_copy(update=changes)
                 step_seconds = seconds * (1 + 0.002 * number + 0.001 * launch)
                 record_fields = {
                     "machine": build_machine(machine),
@@ -229,6 +231,16 @@ def test_a_machine_without_certificate_is_not_compared(make_launches, answer, ma
     assert find_verdict(document, FASTER_THAN_K40) == "cannot be told"
     assert [value["interval"] for value in document["findings"][1]["values"]] == [None]
     assert "certificate" in document["findings"][1]["values"][0]["reason"]
+
+
+def test_the_best_number_of_threads_of_a_machine_counts(make_launches, answer):
+    slow = make_launches("KNL", 1.5, threads=32)
+    records = [*slow, *make_launches("KNL", 0.5, threads=64), *make_launches("K40", 1.0)]
+    document = answer(records)
+    assert find_verdict(document, FASTER_THAN_K40) == "holds"
+    assert len(document["findings"][0]["values"]) == 3
+    [value] = document["findings"][1]["values"]
+    assert value["at"].endswith("K40m") and value["interval"]["value"] == pytest.approx(2)
 
 
 def make_three_machines(make_launches):

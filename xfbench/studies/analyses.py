@@ -313,11 +313,16 @@ def _pair_with_baselines(
 ) -> tuple[list[tuple[MeasuredCell, MeasuredCell | None]], list[list[MeasuredCell]]]:
     """Return each cell with its baseline, and the groups of cells that are compared with the best.
 
-    Of a machine that is the baseline, no other cells are compared.
+    If machines are compared, the best cell of each machine counts.
     """
     pairs: list[tuple[MeasuredCell, MeasuredCell | None]] = []
     candidate_groups: list[list[MeasuredCell]] = []
-    for group in of_cells.comparison_groups(cells, analysis.over):
+    groups = of_cells.comparison_groups(cells, analysis.over)
+    if analysis.over == "machine":
+        groups = [
+            machine_comparison.choose_best_cells(group, quantity, certificates) for group in groups
+        ]
+    for group in groups:
         if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
             continue
         measured = [cell for cell in group if counted_values_by_block(quantity, cell.records)]
@@ -325,15 +330,12 @@ def _pair_with_baselines(
             unverified = of_cells.unverified_reasons_by_id(measured, certificates)
             measured = [cell for cell in measured if id(cell) not in unverified] or measured
             candidate_groups.append(measured)
-        for cell in group:
-            baseline = _choose_baseline(analysis, cell, measured, quantity)
-            is_of_baseline = baseline is cell or (
-                analysis.over == "machine"
-                and baseline is not None
-                and baseline.setting("machine") == cell.setting("machine")
-            )
-            if not is_of_baseline:
-                pairs.append((cell, baseline))
+        baselines = [_choose_baseline(analysis, cell, measured, quantity) for cell in group]
+        pairs += [
+            (cell, baseline)
+            for cell, baseline in zip(group, baselines, strict=True)
+            if baseline is not cell
+        ]
     return pairs, candidate_groups
 
 

@@ -16,10 +16,10 @@ from xfbench.model.machines import is_part_of_architecture, machine_class
 from xfbench.model.record import Record
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.study_form import Analysis
-from xfbench.statistics import MIN_SESSIONS, Launches
-from xfbench.studies.cells import MeasuredCell
+from xfbench.statistics import MIN_SESSIONS, Launches, interval_of_launches
+from xfbench.studies.cells import MeasuredCell, unverified_reasons_by_id
 from xfbench.studies.finding import Finding, JudgedClaim, Value
-from xfbench.studies.quantities import Quantity, counted_values_by_block
+from xfbench.studies.quantities import Quantity, counted_values_by_block, score_launches
 from xfbench.studies.wording import format_number_without_unit
 
 # A claim's baseline is its own machine, with its own number of nodes.
@@ -42,6 +42,32 @@ def launches_to_compare(quantity: Quantity, records: Sequence[Record], over: str
         block._replace(session=f"{block.session} on {machine}"): value
         for block, value in launches.items()
     }
+
+
+def choose_best_cells(
+    cells: Sequence[MeasuredCell],
+    quantity: Quantity,
+    certificates: Certificates,
+    settings: Sequence[str] = ("machine",),
+) -> list[MeasuredCell]:
+    """Return the best of the cells that have the same values of `settings`.
+
+    Such cells may differ in the number of threads, for example. A cell that is not verified, or
+    without a launch that counts, is returned only if there is no other. The order is that of
+    `cells`.
+    """
+    unverified = unverified_reasons_by_id(cells, certificates)
+
+    def sort_key(cell: MeasuredCell) -> tuple[bool, float]:
+        launches = score_launches(counted_values_by_block(quantity, cell.records), quantity)
+        score = interval_of_launches(launches).value if launches else 0.0
+        return bool(launches) and id(cell) not in unverified, score
+
+    best = {
+        tuple(str(cell.setting(name)) for name in settings): cell
+        for cell in sorted(cells, key=sort_key)
+    }
+    return [cell for cell in cells if cell in best.values()]
 
 
 def judge_claims_against_machines(

@@ -55,7 +55,7 @@ def analyze_nodes_equal(
     global batch on all numbers of nodes (strong scaling).
     """
     quantity = find_quantity(analysis)
-    rows = _build_rows(analysis, cells, quantity)
+    rows = _build_rows(analysis, cells, quantity, certificates)
     values: list[Value] = []
     lines: list[tuple[str, ...]] = []
     answers: list[str] = []
@@ -93,7 +93,10 @@ def analyze_nodes_equal(
 
 
 def _build_rows(
-    analysis: Analysis, cells: Sequence[MeasuredCell], quantity: Quantity
+    analysis: Analysis,
+    cells: Sequence[MeasuredCell],
+    quantity: Quantity,
+    certificates: Certificates,
 ) -> list[_Row]:
     one_rank_per_node = [
         cell
@@ -104,7 +107,11 @@ def _build_rows(
     ]
     rows = []
     for group in of_cells.comparison_groups(one_rank_per_node, "machine", _FREE_SETTINGS):
-        cells_by_machine = _choose_best_cells(group, quantity)
+        cells_by_machine: dict[str, dict[int, MeasuredCell]] = defaultdict(dict)
+        for cell in machine_comparison.choose_best_cells(
+            group, quantity, certificates, ("machine", "nodes")
+        ):
+            cells_by_machine[str(cell.setting("machine"))][cell.request.nodes] = cell
         candidates = [by_nodes[1] for by_nodes in cells_by_machine.values() if 1 in by_nodes]
         if analysis.against != "best":
             expected = {"machine": str(analysis.against)}
@@ -142,19 +149,6 @@ def _compare_rows(
     )
     outcomes = iter([reason or next(comparisons).ratio for reason in reasons])
     return [{nodes: next(outcomes) for nodes in row.cells} for row in rows]
-
-
-def _choose_best_cells(
-    group: Sequence[MeasuredCell], quantity: Quantity
-) -> dict[str, dict[int, MeasuredCell]]:
-    """Return the best cell of each machine and number of nodes.
-
-    Several cells may differ in the number of threads, for example.
-    """
-    chosen: dict[str, dict[int, MeasuredCell]] = defaultdict(dict)
-    for cell in sorted(group, key=lambda cell: _score(cell, quantity)):
-        chosen[str(cell.setting("machine"))][cell.request.nodes] = cell
-    return chosen
 
 
 def _scores(cell: MeasuredCell, quantity: Quantity) -> Launches:
