@@ -197,6 +197,7 @@ ONLY_PARSED = (
     "--python torch:new=/opt/new/bin/python",
     "xfbench run --revisions HEAD~1,HEAD --framework torch --workload lenet --launches 5",
     "xfbench study report ./batches.toml --output batches.html",
+    "xfbench study report architectures --with theirs.tar.gz --against P100",
     "xfbench study report thread-sweep",
     "xfbench study report thread-sweep --output thread-sweep.html",
     "xfbench study report thread-sweep --with theirs.tar.gz --output both.html",

@@ -58,7 +58,7 @@ COMPARISONS = {
         "framework=tensorflow,kernel=xla framework=tensorflow,kernel=onednn",
     ),
     "laptop-learning-speedup": ("framework=torch framework=mxnet",),
-    "laptop-slowdown": ("framework=torch framework=tensorflow", "--self framework=mxnet"),
+    "laptop-framework-slowdown": ("framework=torch framework=tensorflow", "--self framework=mxnet"),
     "laptop-strong-scaling": ("ranks=2 ranks=1", "framework=caffe framework=tensorflow"),
     "laptop-thread-sweep": ("threads=2 threads=1", "kernel=mkl kernel=openblas"),
     "laptop-variability": ("framework=torch framework=mxnet", "--self framework=caffe"),
@@ -69,7 +69,7 @@ LEADERBOARDS = {
     "example-profiles": ("--view layers",),
     "laptop-kernels": ("--by kernel",),
     "laptop-learning-speedup": ("--accuracy 90%",),
-    "laptop-slowdown": ("--view slowdown",),
+    "laptop-framework-slowdown": ("--view slowdown",),
     "laptop-variability": ("--published",),
 }
 

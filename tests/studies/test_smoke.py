@@ -20,9 +20,10 @@ FRAMEWORKS = {
     "checkpoint": "torch",
     "communication": "torch",
     "data-format": "torch",
+    "framework-slowdown": "mxnet,torch",
     "hpc-support": "torch",
     "learning-speedup": "torch",
-    "slowdown": "mxnet,torch",
+    "slowdown": "mxnet",
     "storage": "torch",
     "thread-sweep": "torch",
 }

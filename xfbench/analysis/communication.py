@@ -100,12 +100,20 @@ def epoch_steps(request: Request | None) -> int | None:
 
     Images that do not fill a batch are not counted.
     """
+    images = images_per_epoch(request)
+    return images // request.global_batch_size if request and images is not None else None
+
+
+def images_per_epoch(request: Request | None) -> int | None:
+    """Return the images in an epoch of the request's data set, or None if they are unknown.
+
+    Synthetic data have as many as the data set with which the network was published.
+    """
     workload = workloads().get(request.workload) if request else None
     if request is None or workload is None:
         return None
     data_set = request.data_set
-    images = data_set.train_images if data_set else known_images_per_epoch(request.data, workload)
-    return images and images // request.global_batch_size
+    return data_set.train_images if data_set else known_images_per_epoch(request.data, workload)
 
 
 def _loopback_or_network_bytes_per_step(communication: Communication, nodes: int) -> float:

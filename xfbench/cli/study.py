@@ -70,6 +70,17 @@ WithOption = Annotated[
     ),
 ]
 
+_AgainstOption = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="TEXT",
+        help="Machine that is the baseline, in studies that compare machines: a part of its name, "
+        "such as P100 (default: as in the study file: the fastest).",
+        show_default=False,
+    ),
+]
+
 
 @app.callback()
 def study() -> None:
@@ -265,6 +276,7 @@ def report(
     figures: FiguresOption = None,
     figure_format: FigureFormatOption = None,
     other_sources: WithOption = None,
+    against: _AgainstOption = None,
     where: RecordFilterOption = None,
     framework: FrameworkFilterOption = None,
     workload: WorkloadFilterOption = None,
@@ -277,6 +289,7 @@ def report(
         xfbench study report thread-sweep
         xfbench study report kernels --output kernels.html
         xfbench study report architectures --with theirs.tar.gz --output architectures.md
+        xfbench study report architectures --with theirs.tar.gz --against P100
         xfbench study report kernels --figures figures --figure-format pdf
     """
     from xfbench.base import paths
@@ -294,7 +307,13 @@ def report(
     sources += other_sources or ()
     conditions = parse_record_filters(where, framework, workload)
     study_answer = _build_answer(
-        chosen_study, name, _parse_study_size(size), results_folder, sources, conditions
+        chosen_study,
+        name,
+        _parse_study_size(size),
+        results_folder,
+        sources,
+        conditions,
+        against or "",
     )
     if output is None:
         _print_answer(study_answer, as_json)
@@ -499,6 +518,7 @@ def _build_answer(
     results_folder: Path,
     sources: Sequence[Path],
     conditions: Sequence[Condition] = (),
+    against: str = "",
 ) -> Answer:
     """Return the study's answer from the records in `sources` (results folders and archives).
 
@@ -507,9 +527,10 @@ def _build_answer(
     - `study_argument`: the name or path that the user typed.
     - `size`: size of the study. None: the size for which the most records are ok.
     - `results_folder`: the folder that commands in the answer and in errors name.
+    - `against`: a part of the name of the machine that is the baseline; "": as in the study's file.
 
-    Raises UsageError if the size is None and no record of the study is ok, and NoMatchError if no
-    record meets the conditions.
+    Raises UsageError if the size is None and no record of the study is ok, or if `against` is not
+    about one machine, and NoMatchError if no record meets the conditions.
     """
     from xfbench.base import errors, paths
     from xfbench.studies import answer, cells, gathering
@@ -524,7 +545,7 @@ def _build_answer(
             f"{sources[0]} has no records of {chosen_study.name}: measure with "
             f"`{shlex.join(words)}`"
         )
-    study_answer = answer.answer_study(chosen_study, chosen_size, records, certificates)
+    study_answer = answer.answer_study(chosen_study, chosen_size, records, certificates, against)
     return replace(
         study_answer,
         study_argument=study_argument,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
 from xfbench.model.record import Machine, Record
+
+_GPU_SEPARATOR = " + "  # between the processor and the GPUs of a name
 
 
 def machine_class(machine: Machine | None) -> str:
@@ -23,6 +26,35 @@ def machine_class_of_record(record: Record) -> str:
     if machine is None or request is None or request.device == "cpu":
         return machine_class(machine)
     return _name_kind(machine, list_used_models(machine, list_gpu_names(record)))
+
+
+def architecture_of_record(record: Record) -> str:
+    """Return the name of the hardware on which a launch computed, as studies compare machines.
+
+    For a launch on GPUs, this is the kind of machine. For a launch on CPUs, it is the processor
+    without the machine's GPUs, which did not compute.
+    """
+    if record.machine and record.request and record.request.device == "cpu":
+        return _name_kind(record.machine, ())
+    return machine_class_of_record(record)
+
+
+def is_part_of_architecture(text: str, architecture: str) -> bool:
+    """Return whether `text` is a part of the name of the hardware that computes, or the whole name.
+
+    - `architecture`: a name that `architecture_of_record` returned. With GPUs, only the GPUs count:
+      "Xeon" is no part of a P100 in a machine with Xeon processors.
+
+    Upper and lower case are equal, and "(R)", "(TM)" and "CPU" do not count: "Xeon Phi 7250" is a
+    part of "Intel(R) Xeon Phi(TM) CPU 7250".
+    """
+    part, name = _normalize(text), _normalize(architecture)
+    processor, *gpus = name.split(_GPU_SEPARATOR)
+    return part == name or part in (_GPU_SEPARATOR.join(gpus) or processor)
+
+
+def _normalize(name: str) -> str:
+    return " ".join(re.sub(r"\((r|tm)\)|\bcpu\b", " ", name.lower()).split())
 
 
 def list_gpu_names(record: Record) -> list[str]:
@@ -49,4 +81,4 @@ def _name_kind(machine: Machine, accelerators: Sequence[str]) -> str:
         f"{count} × {model}" if count > 1 else model
         for model, count in Counter(accelerators).items()
     ]
-    return " + ".join([processor, *gpus])
+    return _GPU_SEPARATOR.join([processor, *gpus])

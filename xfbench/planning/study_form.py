@@ -163,6 +163,8 @@ class Claim(_Table):
       machine's number of cores. Only claims of the analysis `best_of` have `best`.
     - `low`, `high`: bounds between which the interval of each figure should lie; None: no bound.
       Claims of all other analyses have at least one bound.
+    - `against`: a part of the name of the machine that is the baseline of the figures, whichever
+      the analysis has; "": the baseline of the analysis. Only analyses over machines have it.
     """
 
     source: str
@@ -172,6 +174,7 @@ class Claim(_Table):
     best: Scalar | None = None
     low: float | None = None
     high: float | None = None
+    against: str = ""
 
     @model_validator(mode="after")
     def _require_best_low_or_high(self) -> Claim:
@@ -203,9 +206,11 @@ class Analysis(_Table):
     - `name`: name of the analysis: a key of `answer.ANALYSES`.
     - `over`: name of the setting whose values are compared.
     - `of`: name of the measured quantity.
+    - `epochs`: the number of epochs of the quantity `time_to_solution`.
     - `against`: the value of `over` that is the baseline. A table gives a baseline for each
-      framework. Three words stand for values: "least" for the smallest value, "previous" for the
-      next smaller value, and "best" for the value with the best result.
+      framework. Of a machine, a part of the name is enough. Three words stand for values: "least"
+      for the smallest value, "previous" for the next smaller value, and "best" for the value with
+      the best result.
     - `target`: the test loss until which the analysis `learning_speedup` compares times of
       training. A table gives one for each workload. Default: the workload's own
       (`Workload.target_loss`).
@@ -218,6 +223,7 @@ class Analysis(_Table):
     title: str = ""
     over: SettingName = ""
     of: str = "images_per_second"
+    epochs: Positive = 1
     against: Scalar | dict[str, Scalar] = "least"
     epoch_images: Positive | None = None
     target: TargetLoss | dict[str, TargetLoss] | None = None

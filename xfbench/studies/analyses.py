@@ -10,12 +10,11 @@ from typing import Any
 from xfbench import pairwise, statistics
 from xfbench.analysis import best_comparison, means, scaling
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.base import errors
 from xfbench.base.wording import pluralize
 from xfbench.planning.study_form import Analysis, Claim, Scalar
 from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
-from xfbench.studies import framework_tables
+from xfbench.studies import framework_tables, machine_comparison
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import (
     Agreement,
@@ -26,7 +25,15 @@ from xfbench.studies.finding import (
     tally_text,
     verdict_if_all_must_agree,
 )
-from xfbench.studies.quantities import QUANTITIES, Quantity, counted_values_by_block
+from xfbench.studies.quantities import (
+    QUANTITIES,
+    TIME_TO_SOLUTION,
+    Quantity,
+    counted_values_by_block,
+    describe_time_basis,
+    find_quantity,
+    score_launches,
+)
 from xfbench.studies.wording import (
     format_ends,
     format_number_without_unit,
@@ -45,13 +52,6 @@ def settings_and_strategy_options(cell: MeasuredCell) -> dict[str, Any]:
     """
     options = dict(cell.request.strategy_options)
     return {**options, **{name: cell.setting(name) for name in of_cells.SETTINGS}}
-
-
-def find_quantity(analysis: Analysis) -> Quantity:
-    """Return the quantity that `analysis.of` names. Raises UsageError if the name is unknown."""
-    if analysis.of not in QUANTITIES:
-        raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
-    return QUANTITIES[analysis.of]
 
 
 def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
@@ -134,7 +134,7 @@ def analyze_best_of(
         measured = [cell for cell in group if launches_of_cell[id(cell)]]
         reasons = of_cells.unverified_reasons_by_id(measured, certificates)
         verified = [cell for cell in measured if id(cell) not in reasons]
-        scores = [_score_launches(launches_of_cell[id(cell)], quantity) for cell in verified]
+        scores = [score_launches(launches_of_cell[id(cell)], quantity) for cell in verified]
         ranks = dict(
             zip(map(id, verified), pairwise.rank_cells(scores, confidence).ranks, strict=True)
         )
@@ -254,27 +254,13 @@ def analyze_ratio(
     cell. For quantities of which more is better, the ratio is therefore inverted. The intervals
     allow for the luck of the cell that seems to be the best (see `best_comparison.py`).
 
-    If frameworks are compared, the finding has a table with one row for each framework.
+    If frameworks are compared, the finding has a table with one row for each framework. If machines
+    are compared, launches of different machines are never paired.
     """
     quantity = find_quantity(analysis)
-    pairs: list[tuple[MeasuredCell, MeasuredCell | None]] = []
-    candidate_groups: list[list[MeasuredCell]] = []
-    for group in of_cells.comparison_groups(cells, analysis.over):
-        if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
-            continue
-        measured = [cell for cell in group if counted_values_by_block(quantity, cell.records)]
-        if analysis.against == "best":
-            unverified = of_cells.unverified_reasons_by_id(measured, certificates)
-            measured = [cell for cell in measured if id(cell) not in unverified] or measured
-            candidate_groups.append(measured)
-        baselines = [_choose_baseline(analysis, cell, measured, quantity) for cell in group]
-        pairs += [
-            (cell, baseline)
-            for cell, baseline in zip(group, baselines, strict=True)
-            if baseline is not cell
-        ]
+    pairs, candidate_groups = _pair_with_baselines(analysis, cells, certificates, quantity)
     launches = {
-        id(cell): counted_values_by_block(quantity, cell.records)
+        id(cell): machine_comparison.launches_to_compare(quantity, cell.records, analysis.over)
         for pair in pairs
         for cell in pair
         if cell
@@ -283,7 +269,7 @@ def analyze_ratio(
         _no_ratio_reason(cell, baseline, launches[id(cell)], certificates)
         for cell, baseline in pairs
     ]
-    against_best = _ratios_to_best(candidate_groups, quantity)
+    against_best = _ratios_to_best(candidate_groups, quantity, analysis.over)
     ratios = iter(
         pairwise.compare_all(
             [
@@ -303,27 +289,15 @@ def analyze_ratio(
             interval = against_best.get(id(cell)) or next(ratios).ratio
         setting = of_cells.format_setting(analysis.over, baseline.setting(analysis.over))
         values.append(_build_value(analysis, cell, cells, interval, reason, f"against {setting}"))
-    compared = [(value, value.interval) for value in values if value.interval]
-    sentence = _describe_no_comparison(analysis, values)
-    if compared:
-        low = min(compared, key=lambda pair: pair[1].value)
-        high = max(compared, key=lambda pair: pair[1].value)
-        above = sum(i.low is not None and i.low > 1 for _, i in compared)
-        below = sum(i.high is not None and i.high < 1 for _, i in compared)
-        mean = means.geometric_mean_of_joint([i for _, i in compared])
-        mean_text = format_value_with_bounds(mean, "times").removesuffix(" times")
-        word = "worse" if analysis.against == "best" else f"the {quantity.title}"
-        low_label, high_label = (_configuration_and_setting_label(end[0]) for end in (low, high))
-        sentence = (
-            f"{format_number_without_unit(low[1].value, 'times')} times ({low_label}) to "
-            f"{format_number_without_unit(high[1].value, 'times')} times ({high_label}) {word}. "
-            f"The geometric mean is {mean_text}. Of "
-            f"{pluralize(len(compared), 'comparison')}, {above} have an interval above 1, and "
-            f"{below} one below. All intervals together hold with 95 %."
-        )
-        if len(compared) == 1:
-            sentence = f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
-    finding = _build_finding_and_judge_bounds(analysis, sentence, "times", values, are_joint=True)
+    plain_analysis, judged = machine_comparison.judge_claims_against_machines(
+        analysis, cells, certificates, analyze_ratio
+    )
+    sentence = _ratio_sentence(analysis, quantity, values)
+    finding = _build_finding_and_judge_bounds(
+        plain_analysis, sentence, "times", values, judged, are_joint=True
+    )
+    if analysis.over == "machine":
+        return replace(finding, notes=machine_comparison.describe_ranges(values))
     if analysis.over != "framework":
         return finding
     word = "best" if analysis.against == "best" else "baseline"
@@ -331,13 +305,77 @@ def analyze_ratio(
     return replace(finding, table=table, notes=notes)
 
 
+def _pair_with_baselines(
+    analysis: Analysis,
+    cells: Sequence[MeasuredCell],
+    certificates: Certificates,
+    quantity: Quantity,
+) -> tuple[list[tuple[MeasuredCell, MeasuredCell | None]], list[list[MeasuredCell]]]:
+    """Return each cell with its baseline, and the groups of cells that are compared with the best.
+
+    If machines are compared, the best cell of each machine counts.
+    """
+    pairs: list[tuple[MeasuredCell, MeasuredCell | None]] = []
+    candidate_groups: list[list[MeasuredCell]] = []
+    groups = of_cells.comparison_groups(cells, analysis.over)
+    if analysis.over == "machine":
+        groups = [
+            machine_comparison.choose_best_cells(group, quantity, certificates) for group in groups
+        ]
+    for group in groups:
+        if len({str(cell.setting(analysis.over)) for cell in group}) == 1:
+            continue
+        measured = [cell for cell in group if counted_values_by_block(quantity, cell.records)]
+        if analysis.against == "best":
+            unverified = of_cells.unverified_reasons_by_id(measured, certificates)
+            measured = [cell for cell in measured if id(cell) not in unverified] or measured
+            candidate_groups.append(measured)
+        baselines = [_choose_baseline(analysis, cell, measured, quantity) for cell in group]
+        pairs += [
+            (cell, baseline)
+            for cell, baseline in zip(group, baselines, strict=True)
+            if baseline is not cell
+        ]
+    return pairs, candidate_groups
+
+
+def _ratio_sentence(analysis: Analysis, quantity: Quantity, values: Sequence[Value]) -> str:
+    """Return the smallest and the largest ratio, their mean, and how many of them are certain."""
+    compared = [(value, value.interval) for value in values if value.interval]
+    if not compared:
+        return _describe_no_comparison(analysis, values)
+    low = min(compared, key=lambda pair: pair[1].value)
+    high = max(compared, key=lambda pair: pair[1].value)
+    above = sum(i.low is not None and i.low > 1 for _, i in compared)
+    below = sum(i.high is not None and i.high < 1 for _, i in compared)
+    mean = means.geometric_mean_of_joint([i for _, i in compared])
+    mean_text = format_value_with_bounds(mean, "times").removesuffix(" times")
+    word = "worse" if analysis.against == "best" else f"the {quantity.title}"
+    low_label, high_label = (_configuration_and_setting_label(end[0]) for end in (low, high))
+    if len(compared) == 1:
+        return f"{format_value_with_bounds(low[1], 'times')} {word} ({low_label})."
+    range_and_mean = (
+        f"{format_number_without_unit(low[1].value, 'times')} times ({low_label}) to "
+        f"{format_number_without_unit(high[1].value, 'times')} times ({high_label}) {word}. "
+        f"The geometric mean is {mean_text}."
+    )
+    if all(interval.low is None for _, interval in compared):
+        return f"{range_and_mean} No comparison has an interval."
+    return (
+        f"{range_and_mean} Of {pluralize(len(compared), 'comparison')}, {above} have an interval "
+        f"above 1, and {below} one below. All intervals together hold with 95 %."
+    )
+
+
 def _ratios_to_best(
-    groups: Sequence[Sequence[MeasuredCell]], quantity: Quantity
+    groups: Sequence[Sequence[MeasuredCell]], quantity: Quantity, over: str
 ) -> dict[int, Interval]:
     """Return how many times worse each cell is than the best of its group, by `id(cell)`."""
     scores = [
         [
-            _score_launches(counted_values_by_block(quantity, cell.records), quantity)
+            score_launches(
+                machine_comparison.launches_to_compare(quantity, cell.records, over), quantity
+            )
             for cell in group
         ]
         for group in groups
@@ -385,7 +423,8 @@ def _choose_baseline(
     - "previous": the candidate with the next smaller value of the setting. If there is none, return
       `cell` itself.
     - "least": the first candidate.
-    - Any other text or number: the candidate with this value of the setting.
+    - Any other text or number: the candidate with this value of the setting. Of a machine, a part
+      of the name is enough, and of several candidates the best is chosen.
 
     If `analysis.against` is a table, the entry of the cell's framework is used.
     """
@@ -401,14 +440,12 @@ def _choose_baseline(
         return smaller[-1] if smaller else cell
     if against == "least":
         return candidates[0] if candidates else None
-    return next(
-        (
-            candidate
-            for candidate in candidates
-            if str(candidate.setting(analysis.over)) == str(against)
-        ),
-        None,
-    )
+    matching = [
+        candidate for candidate in candidates if candidate.matches({analysis.over: against})
+    ]
+    if analysis.over == "machine":
+        return max(matching, key=lambda candidate: _score_cell(candidate, quantity), default=None)
+    return matching[0] if matching else None
 
 
 def _is_before(candidate: MeasuredCell, cell: MeasuredCell, over: str) -> bool:
@@ -495,6 +532,8 @@ def _build_value(
     over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
     is_strategy_option = over == "nodes" or over not in of_cells.SETTINGS
     omitted = (over, *(["strategy"] if is_strategy_option else [])) if over else ()
+    if over == "machine":
+        omitted = (over, *of_cells.settings_fixed_by_machine(tuple(all_cells)))
     setting_value = cell.setting(over) if over else None
     divergence = _divergence_note(cell)
     if interval is None and reason is None:
@@ -504,6 +543,9 @@ def _build_value(
         )
     elif divergence and not reason:
         note = "; ".join(filter(None, (note, divergence)))
+    if interval and analysis.of == TIME_TO_SOLUTION:
+        basis = describe_time_basis(cell.ok_records()[-1])
+        note = "; ".join(filter(None, (note, basis)))
     x = float(setting_value) if isinstance(setting_value, int | float) else None
     return Value(
         name=of_cells.cell_name(cell, all_cells, omitted),
@@ -558,18 +600,6 @@ def _build_finding_and_judge_bounds(
 
 def _median_launch(cell_launches: Launches) -> Interval | None:
     return statistics.interval_of_launches(cell_launches) if cell_launches else None
-
-
-def _score_launches(cell_launches: Launches, quantity: Quantity) -> Launches:
-    """Return a score for each launch, by block.
-
-    A higher score is better, even if a lower value of the quantity is better.
-    """
-    return (
-        {block: 1 / value for block, value in cell_launches.items()}
-        if quantity.lower_is_better
-        else cell_launches
-    )
 
 
 def _format_rank(first: int, last: int) -> str:

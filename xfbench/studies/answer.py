@@ -28,8 +28,11 @@ from xfbench.studies import (
     divergence,
     learning,
     links,
+    machine_comparison,
     media,
     memory_limits,
+    nodes_equal,
+    quantities,
     support,
 )
 from xfbench.studies.finding import Finding, JudgedClaim
@@ -40,6 +43,7 @@ ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "spread": analyses.analyze_launch_spread,
     "best_of": analyses.analyze_best_of,
     "ratio": analyses.analyze_ratio,
+    "nodes_equal": nodes_equal.analyze_nodes_equal,
     "efficiency": analyses.analyze_efficiency,
     "learning_speedup": learning.analyze_parallel_and_learning_speedups,
     "diverged": divergence.analyze_diverged_share,
@@ -199,15 +203,25 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
 
 
 def answer_study(
-    study: Experiment, size: Size, records: Sequence[Record], certificates: Certificates
+    study: Experiment,
+    size: Size,
+    records: Sequence[Record],
+    certificates: Certificates,
+    against: str = "",
 ) -> Answer:
     """Return the answer of the study at this size, computed from `records`.
 
-    Raises UsageError if the study's analyses are invalid (see `check_analyses`).
+    - `against`: a part of the name of the machine that is the baseline where machines are compared;
+      "": the baseline in the study's file.
+
+    Raises UsageError if the study's analyses are invalid (see `check_analyses`), or if `against` is
+    not about one machine (see `choose_baseline_machine`).
     """
     check_analyses(study)
     study_records = cells.select_records(study, size, records)
     measured_cells = cells.group_cells(study_records)
+    if against:
+        study = machine_comparison.choose_baseline_machine(study, against, measured_cells)
     findings = []
     for analysis in study.analysis:
         analyze = analysis_function(analysis.name)
@@ -274,6 +288,7 @@ def check_analyses(study: Experiment) -> None:
     - An analysis, a quantity or a setting is unknown, or the framework that is a baseline.
     - A claim or the list of unjudged findings names a sentence that no source has.
     - A claim does not have the fields that its analysis needs.
+    - A claim names a machine as its baseline, and its analysis does not compare machines.
     """
     options = {
         option
@@ -287,10 +302,9 @@ def check_analyses(study: Experiment) -> None:
     _check_published_sentences(study)
     for analysis in study.analysis:
         analysis_function(analysis.name)
-        analyses.find_quantity(analysis)
-        setting_names = (
-            [analysis.over] if analysis.over or analysis.name in ("best_of", "ratio") else []
-        )
+        quantities.find_quantity(analysis)
+        needs_over = analysis.name in ("best_of", "ratio", "nodes_equal")
+        setting_names = [analysis.over] if analysis.over or needs_over else []
         for name in (*setting_names, *analysis.where):
             if name not in settings:
                 raise errors.unknown_name_error("setting", name, settings)
@@ -299,7 +313,14 @@ def check_analyses(study: Experiment) -> None:
         against = "best" if isinstance(analysis.against, Mapping) else analysis.against
         if analysis.over == "framework" and against not in baselines:
             raise errors.unknown_name_error("baseline", str(against), baselines)
+        if analysis.name == "nodes_equal" and analysis.over != "machine":
+            raise errors.UsageError('nodes_equal compares machines: use over = "machine"')
         for claim in analysis.claim:
+            if claim.against and analysis.over != "machine":
+                raise errors.UsageError(
+                    f'claim of {analysis.name}: against = "{claim.against}" needs an analysis with '
+                    'over = "machine"'
+                )
             for name in claim.where:
                 if name not in {*settings, "speedup", *support.CLAIM_FIELDS}:
                     raise errors.unknown_name_error("setting", name, settings)

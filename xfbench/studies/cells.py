@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import has_diverged
 from xfbench.execution import probing
 from xfbench.model import adapter
-from xfbench.model.machines import machine_class_of_record
+from xfbench.model.machines import architecture_of_record, is_part_of_architecture
 from xfbench.model.record import Record
 from xfbench.model.request import SOLVER, Request, describe_solver_setting
 from xfbench.model.strategy import format_options
@@ -33,7 +33,7 @@ SETTINGS = (
 _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "workload": ("batch_size", "data"),
     "framework": ("kernel",),
-    "machine": ("threads",),
+    "machine": ("device", "kernel", "threads"),
     "ranks": ("nodes", "strategy"),
     "nodes": ("ranks", "strategy"),
 }
@@ -62,7 +62,7 @@ class MeasuredCell:
         """Return the value of a setting or a strategy option; None if the cell does not have it."""
         request = self.request
         if name == "machine":
-            return machine_class_of_record(self.records[-1])
+            return architecture_of_record(self.records[-1])
         if name == "batch_size":
             return request.fixed_batch_size
         if name == "strategy":
@@ -81,8 +81,8 @@ class MeasuredCell:
         )
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Return whether the cell has all of `settings`. Their values are compared as text."""
-        return all(str(self.setting(name)) == str(value) for name, value in settings.items())
+        """Return whether the cell has all of `settings` (see `has_value`)."""
+        return all(has_value(name, self.setting(name), value) for name, value in settings.items())
 
     def ok_records(self) -> list[Record]:
         """Return the records with status "ok"."""
@@ -91,6 +91,16 @@ class MeasuredCell:
     def diverged_records(self) -> list[Record]:
         """Return the records of launches that diverged."""
         return [record for record in self.records if has_diverged(record)]
+
+
+def has_value(name: str, value: Any, expected: Scalar) -> bool:
+    """Return whether the setting `name`, which has this value, has the expected value.
+
+    Values are compared as text. Of a machine, a part of the name is enough.
+    """
+    if name == "machine" and value is not None:
+        return is_part_of_architecture(str(expected), str(value))
+    return str(value) == str(expected)
 
 
 def group_cells(records: Iterable[Record]) -> list[MeasuredCell]:
@@ -152,10 +162,13 @@ def most_measured_size(study: Experiment, records: Sequence[Record]) -> Size | N
     return best_size if counts[best_size] else None
 
 
-def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[MeasuredCell]]:
+def comparison_groups(
+    cells: Sequence[MeasuredCell], over: str, also_free: Collection[str] = ()
+) -> list[list[MeasuredCell]]:
     """Return groups of cells. The cells of a group differ only in `over` and dependent settings.
 
-    `over` is the name of a setting or of a strategy option. Each group is sorted by `over`.
+    - `over`: the name of a setting or of a strategy option. Each group is sorted by `over`.
+    - `also_free`: further settings in which the cells of a group may differ.
 
     Some settings depend on `over`. For example, each framework has its own kernels. If `over` is
     "framework", the cells of a group may therefore also differ in the kernel. _DEPENDENT_SETTINGS
@@ -164,7 +177,7 @@ def comparison_groups(cells: Sequence[MeasuredCell], over: str) -> list[list[Mea
     If `over` is "ranks" or "nodes", each strategy has its own group. Each of these groups also
     contains the cells with one rank, for which the strategy does not matter.
     """
-    free = {over, *_DEPENDENT_SETTINGS.get(over, ())}
+    free = {over, *_DEPENDENT_SETTINGS.get(over, ()), *also_free}
     fixed = [name for name in SETTINGS if name not in free]
     groups: dict[tuple[Any, ...], list[MeasuredCell]] = defaultdict(list)
     for cell in cells:
@@ -229,6 +242,25 @@ def _varying_settings(among: tuple[MeasuredCell, ...]) -> set[str]:
     return {field for field in SETTINGS if len({str(cell.setting(field)) for cell in among}) > 1}
 
 
+@functools.lru_cache(maxsize=1)
+def settings_fixed_by_machine(cells: tuple[MeasuredCell, ...]) -> tuple[str, ...]:
+    """Return which of the settings that depend on the machine have one value on each machine.
+
+    Names in a comparison of machines need not repeat them.
+    """
+    values: dict[tuple[Any, ...], set[str]] = defaultdict(set)
+    names = _DEPENDENT_SETTINGS["machine"]
+    for cell in cells:
+        key = [cell.setting(name) for name in ("workload", "framework", "machine")]
+        for name in names:
+            values[name, *key].add(str(cell.setting(name)))
+    return tuple(
+        name
+        for name in names
+        if all(len(group) == 1 for key, group in values.items() if key[0] == name)
+    )
+
+
 def format_setting(field: str, value: Any) -> str:
     """Return the value of the setting `field` in words, such as "2 threads"."""
     if unit := _WITH_UNIT.get(field):
@@ -247,8 +279,13 @@ def format_setting(field: str, value: Any) -> str:
 def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certificates) -> str | None:
     """Return why two cells may train different networks.
 
-    Return None if both cells train the same network.
+    Return None if both cells train the same network. On different machines, also cells with the
+    same code need certificates, because a certificate covers one kind of machine.
     """
+    ok_records = [*a.ok_records(), *b.ok_records()]
+    if a.setting("machine") != b.setting("machine"):
+        reasons = (leaderboard.unranked_reason(record, certificates) for record in ok_records)
+        return next(filter(None, reasons), None)
     return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
@@ -259,9 +296,9 @@ def unverified_reasons_by_id(
 
     The keys of the result are `id(cell)`. Cells without an ok launch are left out.
 
-    If all cells have the same code, framework, kernel, device, precision and strategy, they train
-    the same network and need no certificate. Then the result has only cells for whose timed batch a
-    certificate says "different".
+    If all cells have the same machine, code, framework, kernel, device, precision and strategy,
+    they train the same network and need no certificate. Then the result has only cells for whose
+    timed batch a certificate says "different".
     """
     ok_cells = [cell for cell in group if cell.ok_records()]
     need_certificates = any(incomparable_reason(cell, ok_cells[0], {}) for cell in ok_cells)

@@ -10,6 +10,7 @@ from scipy import special
 
 from xfbench.planning.study_form import Claim, Scalar
 from xfbench.statistics import Interval
+from xfbench.studies.cells import has_value
 
 Verdict = Literal["holds", "does not hold", "cannot be told"]
 Agreement = Literal["yes", "no", "unknown"]
@@ -39,8 +40,10 @@ class Value:
     note: str = ""
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
-        """Return whether `fields` contains all of `settings`. Their values are compared as text."""
-        return all(str(self.fields.get(name)) == str(value) for name, value in settings.items())
+        """Return whether `fields` contains all of `settings` (see `cells.has_value`)."""
+        return all(
+            has_value(name, self.fields.get(name), value) for name, value in settings.items()
+        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ def _judge_bounds(
     example = f"{value.name} {value.at}".rstrip() + f": {to_text(interval)}"
     reason = f"{tally_text(agreements)}. {'Example: ' if len(measured) > 1 else ''}{example}"
     if all(interval.low is None or interval.confidence is None for _, interval in measured):
-        reason += ". There are too few launches for an interval"
+        reason += ". There are too few launches or sessions for an interval"
     return JudgedClaim(claim.source, claim.text, verdict_if_all_must_agree(agreements), reason)
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import statistics as stdlib_statistics
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xfbench import statistics
 from xfbench.analysis import communication
+from xfbench.base import errors
+from xfbench.base.wording import pluralize
 from xfbench.model.record import Record
+from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Launches
 
 
@@ -48,6 +51,59 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
             continue
         values[statistics.next_block(record, values)] = value
     return values
+
+
+def score_launches(launches: Launches, quantity: Quantity) -> Launches:
+    """Return a score for each launch, by block.
+
+    A higher score is better, even if a lower value of the quantity is better.
+    """
+    return (
+        {block: 1 / value for block, value in launches.items()}
+        if quantity.lower_is_better
+        else launches
+    )
+
+
+def find_quantity(analysis: Analysis) -> Quantity:
+    """Return the quantity that `analysis.of` names. Raises UsageError if the name is unknown.
+
+    The time to solution is that of `analysis.epochs` epochs.
+    """
+    if analysis.of not in QUANTITIES:
+        raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
+    quantity, epochs = QUANTITIES[analysis.of], analysis.epochs
+    if analysis.of != TIME_TO_SOLUTION:
+        return quantity
+
+    def seconds_of_epochs(record: Record) -> float | None:
+        seconds = _epoch_seconds(record)
+        return seconds and epochs * seconds
+
+    title = f"{quantity.title} ({pluralize(epochs, 'epoch')})"
+    return replace(quantity, title=title, extract=seconds_of_epochs)
+
+
+def describe_time_basis(record: Record) -> str:
+    """Return in words whether the time to solution was measured, or computed from throughput."""
+    if record.learning:
+        return f"measured: {pluralize(len(record.learning), 'whole epoch')}"
+    images = communication.images_per_epoch(record.request)
+    return f"computed from images/s: {images:,} images per epoch" if images else ""
+
+
+def _epoch_seconds(record: Record) -> float | None:
+    """Return the seconds of training for an epoch; None if they are unknown.
+
+    They are the mean of the epochs that the launch trained. If it trained none, they are the number
+    of images in an epoch of its data set, divided by its throughput.
+    """
+    if record.learning:
+        return stdlib_statistics.fmean(epoch.seconds for epoch in record.learning)
+    images = communication.images_per_epoch(record.request)
+    if images is None or not statistics.has_valid_steps(record):
+        return None
+    return images / statistics.launch_throughput(record)
 
 
 def _median_checkpoint_save_seconds(record: Record) -> float | None:
@@ -98,6 +154,7 @@ def _computing_share(record: Record) -> float | None:
     return shares.compute if shares else None
 
 
+TIME_TO_SOLUTION = "time_to_solution"
 QUANTITIES = {
     "images_per_second": Quantity(
         "throughput", "images/s", statistics.launch_throughput, needs_steps=True
@@ -105,6 +162,7 @@ QUANTITIES = {
     "epoch_images_per_second": Quantity(
         "throughput of an epoch", "images/s", _epoch_images_per_second
     ),
+    TIME_TO_SOLUTION: Quantity("time to solution", "s", _epoch_seconds, lower_is_better=True),
     "save_seconds": Quantity(
         "saving a checkpoint", "s", _median_checkpoint_save_seconds, lower_is_better=True
     ),
