@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from xfbench import pairwise, statistics
@@ -26,7 +27,12 @@ from xfbench.studies.finding import (
     tally_text,
     verdict_if_all_must_agree,
 )
-from xfbench.studies.quantities import QUANTITIES, Quantity, counted_values_by_block
+from xfbench.studies.quantities import (
+    QUANTITIES,
+    Quantity,
+    counted_values_by_block,
+    minimum_sent_gigabytes_per_epoch,
+)
 from xfbench.studies.wording import (
     format_ends,
     format_number_without_unit,
@@ -51,7 +57,13 @@ def find_quantity(analysis: Analysis) -> Quantity:
     """Return the quantity that `analysis.of` names. Raises UsageError if the name is unknown."""
     if analysis.of not in QUANTITIES:
         raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
-    return QUANTITIES[analysis.of]
+    quantity = QUANTITIES[analysis.of]
+    if analysis.of == "exchanged_gigabytes" and analysis.epoch_images:
+        extract = partial(
+            minimum_sent_gigabytes_per_epoch, synthetic_epoch_images=analysis.epoch_images
+        )
+        return replace(quantity, extract=extract)
+    return quantity
 
 
 def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates) -> Finding:
@@ -65,6 +77,7 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
     ]
     measured = [(value, value.interval) for value in values if value.interval]
     sentence = NOTHING
+    title = quantity.title[:1].upper() + quantity.title[1:]  # keeps the capitals of "GPU"
     if measured:
         extremes = [
             min(measured, key=lambda p: p[1].value),
@@ -75,12 +88,9 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
             f"{text} ({_configuration_and_setting_label(value)})"
             for text, (value, _) in zip(figures, extremes, strict=True)
         ]
-        sentence = f"{quantity.title.capitalize()}: {examples[0]} to {examples[1]}."
+        sentence = f"{title}: {examples[0]} to {examples[1]}."
         if figures[0] == figures[1]:
-            sentence = (
-                f"{quantity.title.capitalize()}: "
-                f"{figures[0] if len(measured) > 1 else examples[0]}."
-            )
+            sentence = f"{title}: {figures[0] if len(measured) > 1 else examples[0]}."
     return _build_finding_and_judge_bounds(analysis, sentence, quantity.unit, values)
 
 

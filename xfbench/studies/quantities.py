@@ -88,8 +88,15 @@ def _epoch_images_per_second(record: Record) -> float | None:
     return images / stdlib_statistics.median(epoch.seconds for epoch in learning)
 
 
-def _minimum_sent_gigabytes_per_epoch(record: Record) -> float | None:
-    shares = communication.step_shares([record])
+def minimum_sent_gigabytes_per_epoch(
+    record: Record, synthetic_epoch_images: int | None = None
+) -> float | None:
+    """Return the gigabytes that all ranks must send in an epoch at least. None if unknown.
+
+    `synthetic_epoch_images`: number of images in an epoch of synthetic input. None: as many as in
+    the data set that the network was published with.
+    """
+    shares = communication.step_shares([record], synthetic_epoch_images)
     return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
 
 
@@ -114,7 +121,7 @@ QUANTITIES = {
     "test_accuracy": Quantity("test accuracy", "of images", _test_accuracy),
     "peak_memory": Quantity("peak memory", "MB", _peak_memory_mb, lower_is_better=True),
     "exchanged_gigabytes": Quantity(
-        "exchange of an epoch", "GB", _minimum_sent_gigabytes_per_epoch, lower_is_better=True
+        "exchange of an epoch", "GB", minimum_sent_gigabytes_per_epoch, lower_is_better=True
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
 }

@@ -232,6 +232,12 @@ def energy_joules(device: Device) -> float | None:
     return None if used is None else float(used.value / 1e3)
 
 
+def busy_share(device: Device) -> float | None:
+    """Return the share of NVML's last sample period in which a kernel ran. None if unknown."""
+    utilization = device.query("nvmlDeviceGetUtilizationRates", _Utilization())
+    return None if utilization is None else float(utilization.gpu / 100)
+
+
 def slowed_seconds(device: Device) -> Dict[str, float]:
     """Return for how long each cause has held the clock down since the driver was loaded.
 
@@ -285,7 +291,6 @@ def read_device_state(device: Device) -> Dict[str, Any]:
     - `foreign`: the names of those processes that do not belong to this launch.
     """
     memory = device.query("nvmlDeviceGetMemoryInfo", _Memory())
-    utilization = device.query("nvmlDeviceGetUtilizationRates", _Utilization())
     # NVML has two names for this function. Drivers of all versions provide the older one.
     reasons = device.query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     pids = _list_process_ids(device)
@@ -301,7 +306,7 @@ def read_device_state(device: Device) -> Dict[str, Any]:
         "power_limit_watts": device.query_number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
         "memory_bytes": memory and memory.used,
         "memory_of_bytes": memory and memory.total,
-        "busy": utilization and utilization.gpu / 100,
+        "busy": busy_share(device),
         "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
         "pids": pids,
         "foreign": _foreign_process_names(pids or []),
