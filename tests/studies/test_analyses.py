@@ -8,8 +8,11 @@ import pytest
 from tests.sample_records import build_batch_certificate, build_record_certificate
 from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
+from xfbench.model.record import Storage
+from xfbench.model.request import PreparedSet
 from xfbench.planning import experiment
-from xfbench.studies import answer, cells, render
+from xfbench.statistics import median_interval
+from xfbench.studies import analyses, answer, cells, render
 from xfbench.workloads import workloads
 
 
@@ -343,6 +346,62 @@ def test_efficiency_is_relative_to_the_fewest_ranks(
     assert value.note == f"against 1 rank at {rate} images/s, weak scaling"
     assert finding.judged[0].verdict == "holds"
     assert "On 2 ranks, efficiency is 80.0%" in finding.sentence
+
+
+def build_storage(gigabytes_per_second, device="nvme", device_bytes=10**9):
+    """Return the storage of a record whose rounds of sequential reads have these speeds."""
+    facts = {"file_system": "ext4", "block_bytes": 4096, "total_bytes": 1, "free_bytes": 1}
+    rounds = [
+        {"seconds": 1 / speed, "bytes": 10**9, "operations": 1000, "resident_bytes": 10**9}
+        for speed in gigabytes_per_second
+    ]
+    patterns = [{"pattern": "random", "block_bytes": 4096, "random": True, "rounds": rounds[:1]}]
+    patterns += [{"pattern": "sequential", "block_bytes": 2**20, "random": False, "rounds": rounds}]
+    for each in rounds:
+        each["device_bytes"] = device_bytes
+    return Storage.model_validate({"medium": {**facts, "device": device}, "reads": patterns})
+
+
+def test_reads_that_a_session_measured_once_count_as_their_rounds(
+    make_study, make_launches, make_finding
+):
+    speeds = (7.0, 7.3, 7.2, 7.1, 7.2, 7.25)
+    storage = {"storage": build_storage(speeds)}
+    analysis = {"name": "values", "of": "read_gigabytes_per_second"}
+    study = make_study({**analysis, "claim": make_claims(low=6.9, high=7.4)})
+    finding = make_finding(study, make_launches(0.1, 0.1, fields=storage))
+    [value] = finding.values
+    assert value.interval == median_interval(speeds)
+    assert finding.unit == "GB/s" and finding.judged[0].verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("device", "device_bytes", "speed"),
+    [("nvme", 10**9, 2.0), ("nvme", 0, None), ("memory", 0, 2.0), ("network", None, 2.0)],
+)
+def test_reads_from_memory_are_no_figure_of_a_disk(
+    make_study, make_launches, make_finding, device, device_bytes, speed
+):
+    storage = build_storage((2.0,) * 6, device, device_bytes)
+    study = make_study({"name": "values", "of": "read_gigabytes_per_second"})
+    [value] = make_finding(study, make_launches(0.1, fields={"storage": storage})).values
+    assert (value.interval.value if value.interval else None) == speed
+
+
+def test_reads_are_compared_over_media(make_study, make_launches, make_finding):
+    study = make_study({"name": "ratio", "over": "medium", "of": "read_gigabytes_per_second"})
+    records = []
+    for medium, speeds in {"ext4 on ata": (0.5, 0.51) * 3, "xfs on nvme": (5.0, 5.1) * 3}.items():
+        data_set = PreparedSet(
+            **{"digest": "sha256:1", "format": "raw", "channels": 1, "classes": 10, "shape": None},
+            **{"train_images": 640, "medium": medium},
+        )
+        storage = {"storage": build_storage(speeds)}
+        records += make_launches(0.1, fields=storage, data="mine", data_set=data_set)
+    cells_of_media = cells.group_cells(records)
+    [value] = analyses.analyze_ratio(study.analysis[0], cells_of_media, {}).values
+    assert value.at == "xfs on nvme" and value.interval.value == pytest.approx(10, rel=1e-3)
+    assert value.interval.low > 9.9
 
 
 def test_spread_is_the_variation_between_launches(make_study, make_launches, make_finding):

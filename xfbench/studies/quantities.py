@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics as stdlib_statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from xfbench import statistics
 from xfbench.analysis import communication
+from xfbench.host import media
 from xfbench.model.record import Record
 from xfbench.statistics import Launches
 
@@ -17,7 +18,8 @@ class Quantity:
     """A number that describes a launch, such as its throughput.
 
     - `title`: the name of the quantity in sentences.
-    - `extract`: reads the number from a record; returns None if the record does not have it.
+    - `extract`: reads the number from a record; returns None if the record does not have it. A
+      measurement that all launches of a session share returns a number for each of its rounds.
     - `needs_steps`: whether only launches with valid step times count.
     - `lower_is_better`: whether a smaller number is better.
 
@@ -26,7 +28,7 @@ class Quantity:
 
     title: str
     unit: str
-    extract: Callable[[Record], float | None]
+    extract: Callable[[Record], float | Sequence[float] | None]
     needs_steps: bool = False
     lower_is_better: bool = False
 
@@ -35,7 +37,8 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
     """Return the quantity of each launch that counts, by block.
 
     A launch counts if it is ok and its value is positive. If `quantity.needs_steps` is true, the
-    launch must also have valid step times.
+    launch must also have valid step times. If all launches of a session share a measurement, its
+    rounds count in place of the launches.
     """
     values: dict[statistics.Block, float] = {}
     for record in records:
@@ -44,9 +47,14 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
         if quantity.needs_steps and not statistics.has_valid_steps(record):
             continue
         value = quantity.extract(record)
-        if value is None or value <= 0:
-            continue
-        values[statistics.next_block(record, values)] = value
+        if isinstance(value, Sequence):
+            session = statistics.session_of(record)
+            values |= {
+                statistics.Block(session, 0, number, 0): of_round
+                for number, of_round in enumerate(value, 1)
+            }
+        elif value is not None and value > 0:
+            values[statistics.next_block(record, values)] = value
     return values
 
 
@@ -100,6 +108,22 @@ def minimum_sent_gigabytes_per_epoch(
     return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
 
 
+def _sequential_read_gigabytes_per_second(record: Record) -> Sequence[float] | None:
+    """Return the speed of each round of sequential plain reads of the data set.
+
+    If some bytes are known to have come from memory, the speed is not that of the medium, and the
+    result is None. All bytes of a medium in memory come from there.
+    """
+    storage = record.storage
+    for reads in storage.reads if storage else ():
+        if reads.pattern == "sequential" and storage:
+            is_cold = media.compute_speed(reads).is_cold
+            if is_cold is False and storage.medium.device != "memory":
+                return None
+            return [each.bytes / each.seconds / 1e9 for each in reads.rounds]
+    return None
+
+
 def _computing_share(record: Record) -> float | None:
     shares = communication.step_shares([record])
     return shares.compute if shares else None
@@ -124,4 +148,7 @@ QUANTITIES = {
         "exchange of an epoch", "GB", minimum_sent_gigabytes_per_epoch, lower_is_better=True
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
+    "read_gigabytes_per_second": Quantity(
+        "sequential reading of the data", "GB/s", _sequential_read_gigabytes_per_second
+    ),
 }
