@@ -416,6 +416,31 @@ def test_spread_is_the_variation_between_launches(make_study, make_launches, mak
     assert single_launch.interval is None and "two launches" in single_launch.reason
 
 
+def test_range_is_longest_minus_shortest_of_five_launches(make_study, make_launches, make_finding):
+    study = make_study({"name": "range", "claim": make_claims(low=0.001, high=0.31)})
+    finding = make_finding(study, make_launches(1.0, 1.01, 1.02, 1.0, 1.005))
+    [value] = finding.values
+    assert value.interval.value == pytest.approx(0.02)
+    assert value.note == "" and finding.unit == "%"
+    assert finding.judged[0].verdict == "holds"
+    assert "2.0% above the smallest" in finding.sentence.replace("2.0% to ", "")
+    [of_six] = make_finding(study, make_launches(1.0, 1.0, 1.0, 1.0, 1.0, 1.06)).values
+    # Five of the six groups of five have a range of 6 %, and one has none.
+    assert of_six.interval.value == pytest.approx(1.06 ** (5 / 6) - 1)
+    assert of_six.note == "6.0% among all launches"
+    [of_four] = make_finding(study, make_launches(1.0, 1.0, 1.0, 1.1)).values
+    assert of_four.interval is None and of_four.reason == "needs 5 launches that count"
+
+
+@pytest.mark.parametrize(("high", "verdict"), [(0.01, "does not hold"), (0.03, "cannot be told")])
+def test_range_claim_is_judged_by_its_interval(
+    make_study, make_launches, make_finding, high, verdict
+):
+    study = make_study({"name": "range", "claim": make_claims(high=high)})
+    finding = make_finding(study, make_launches(1.0, 1.02, 1.03, 1.04, 1.05))
+    assert finding.judged[0].verdict == verdict
+
+
 def test_accuracy_is_compared_per_seed(make_study, make_training, make_finding):
     study = make_study(
         {

@@ -121,6 +121,35 @@ def analyze_launch_spread(
     return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
 
 
+def analyze_launch_range(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
+    """Return a finding that shows how far the longest launch lies above the shortest.
+
+    The figure is that of five launches (see `statistics.range_interval`).
+    """
+    quantity = find_quantity(analysis)
+    values = []
+    for cell in cells:
+        cell_launches = [*counted_values_by_block(quantity, cell.records).values()]
+        interval = statistics.range_interval(cell_launches)
+        reason = None if interval else f"needs {statistics.RANGE_LAUNCHES} launches that count"
+        note = ""
+        if len(cell_launches) > statistics.RANGE_LAUNCHES:
+            whole_range = max(cell_launches) / min(cell_launches) - 1
+            note = f"{whole_range:.1%} among all launches"
+        values.append(_build_value(analysis, cell, cells, interval, reason, note))
+    measured = [value.interval.value for value in values if value.interval]
+    sentence = "There are too few launches to measure their range."
+    if measured:
+        sentence = (
+            f"Of {statistics.RANGE_LAUNCHES} launches of one configuration, the largest "
+            f"{quantity.title} is {min(measured):.1%} to {max(measured):.1%} above the smallest "
+            f"({pluralize(len(measured), 'configuration')})."
+        )
+    return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
+
+
 def analyze_best_of(
     analysis: Analysis, cells: Sequence[MeasuredCell], certificates: Certificates
 ) -> Finding:
