@@ -404,6 +404,28 @@ def test_reads_are_compared_over_media(make_study, make_launches, make_finding):
     assert value.interval.low > 9.9
 
 
+def test_gpu_utilization_is_a_quantity(make_study, make_launches, make_finding, build_gpu):
+    claim = make_claims(low=0.6, high=0.8)
+    study = make_study({"name": "values", "of": "gpu_utilization", "claim": claim})
+    records = [
+        launch.model_copy(
+            update={
+                "observed": launch.observed.model_copy(
+                    update={"gpus": (build_gpu("a GPU", utilization=share),)}
+                )
+            }
+        )
+        for launch, share in zip(
+            make_launches(*(0.1,) * 5), (0.69, 0.7, 0.7, 0.7, 0.71), strict=True
+        )
+    ]
+    finding = make_finding(study, records)
+    assert finding.sentence.startswith("Utilization of the GPU: 70.0%")
+    assert finding.unit == "%" and finding.judged[0].verdict == "holds"
+    [unknown] = make_finding(study, make_launches(0.1)).values
+    assert unknown.interval is None and unknown.reason == "no launch counts"
+
+
 def test_spread_is_the_variation_between_launches(make_study, make_launches, make_finding):
     generator = random.Random(0)
     seconds = [0.1 * generator.lognormvariate(0, 0.05) for _ in range(40)]

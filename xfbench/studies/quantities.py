@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from xfbench import statistics
 from xfbench.analysis import communication
+from xfbench.analysis.costs import gpu_utilization
 from xfbench.host import media
 from xfbench.model.record import Record
 from xfbench.statistics import Launches
@@ -148,6 +149,7 @@ QUANTITIES = {
         "exchange of an epoch", "GB", minimum_sent_gigabytes_per_epoch, lower_is_better=True
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
+    "gpu_utilization": Quantity("utilization of the GPU", "%", gpu_utilization),
     "read_gigabytes_per_second": Quantity(
         "sequential reading of the data", "GB/s", _sequential_read_gigabytes_per_second
     ),
