@@ -426,6 +426,19 @@ def test_gpu_utilization_is_a_quantity(make_study, make_launches, make_finding, 
     assert unknown.interval is None and unknown.reason == "no launch counts"
 
 
+def test_share_of_copies_is_a_quantity(make_study, make_launches, make_finding):
+    study = make_study({"name": "values", "of": "gpu_copy_share"})
+    launches = [
+        launch.model_copy(
+            update={"observed": launch.observed.model_copy(update={"gpu_copy_share": 0.1806})}
+        )
+        for launch in make_launches(0.1, 0.1)
+    ]
+    assert "18.1%" in make_finding(study, launches).sentence
+    [unknown] = make_finding(study, make_launches(0.1)).values
+    assert unknown.interval is None
+
+
 def test_spread_is_the_variation_between_launches(make_study, make_launches, make_finding):
     generator = random.Random(0)
     seconds = [0.1 * generator.lognormvariate(0, 0.05) for _ in range(40)]

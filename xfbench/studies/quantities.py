@@ -109,6 +109,10 @@ def minimum_sent_gigabytes_per_epoch(
     return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
 
 
+def _gpu_copy_share(record: Record) -> float | None:
+    return record.observed.gpu_copy_share if record.observed else None
+
+
 def _sequential_read_gigabytes_per_second(record: Record) -> Sequence[float] | None:
     """Return the speed of each round of sequential plain reads of the data set.
 
@@ -150,6 +154,7 @@ QUANTITIES = {
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
     "gpu_utilization": Quantity("utilization of the GPU", "%", gpu_utilization),
+    "gpu_copy_share": Quantity("copying on the GPU", "%", _gpu_copy_share, lower_is_better=True),
     "read_gigabytes_per_second": Quantity(
         "sequential reading of the data", "GB/s", _sequential_read_gigabytes_per_second
     ),
