@@ -25,6 +25,7 @@ from xfbench.statistics import (
     median_interval,
     neighbour_correlation,
     outliers,
+    range_interval,
     session_of,
     share_interval,
 )
@@ -152,6 +153,30 @@ def test_interval_of_a_share_is_that_of_clopper_and_pearson():
         pytest.approx(0.0676, abs=1e-4),
         pytest.approx(0.9324, abs=1e-4),
     )
+
+
+@pytest.mark.parametrize("launches", [5, 10, 20])
+def test_range_interval_has_95_percent_coverage_of_the_expected_range(launches):
+    """The expected range of five is that of simulated launches, not the constant of the product."""
+    random = np.random.RandomState(launches)
+    fives = random.normal(5, LAUNCH_DEVIATION, (20 * SIMULATIONS, 5))
+    expected = math.expm1(np.mean(np.ptp(fives, axis=1)))
+    intervals = [
+        range_interval(np.exp(random.normal(5, LAUNCH_DEVIATION, launches)))
+        for _ in range(SIMULATIONS)
+    ]
+    covered = np.mean([interval.low <= expected <= interval.high for interval in intervals])
+    assert 0.93 <= covered <= 0.97
+    typical = math.expm1(np.mean([math.log1p(interval.value) for interval in intervals]))
+    assert typical == pytest.approx(expected, rel=0.05)
+
+
+def test_range_interval_contains_its_value_if_one_launch_is_far_off():
+    interval = range_interval([1.0] * 39 + [2.0])
+    assert interval.low <= interval.value <= interval.high
+    assert interval.value == pytest.approx(2 ** (5 / 40) - 1)
+    assert range_interval([1.0] * 4) is None
+    assert range_interval([3.0] * 5) == Interval(0.0, 0.0, 0.0, 5)
 
 
 def test_mean_interval_uses_student_t():

@@ -54,6 +54,9 @@ _OUTLIER_SCORE = 3.5  # modified z-score
 # weight in launches.
 _TYPICAL_CORRELATION, _TYPICAL_WEIGHT = 0.15, 10
 _MAX_CORRELATION = 0.7
+RANGE_LAUNCHES = 5  # whose range is a figure: as many runs as a published range has
+# Of five standard normal values (Tippett, Biometrika 17, 1925, 364–387; "d2" of control charts).
+_EXPECTED_RANGE = 2.325929
 _MIN_BOUND = 1e-300  # the inverse of a smaller number overflows
 _MIN_STEP_S, _MAX_STEP_S = 1e-9, 1e9  # plausible seconds of a step
 
@@ -354,6 +357,33 @@ def log_deviation_interval(
         for quantile in ((1 + confidence) / 2, (1 - confidence) / 2)
     )
     return Interval(deviation, low, high, len(logs))
+
+
+def range_interval(values: Sequence[float]) -> Interval | None:
+    """Return how far the largest of `RANGE_LAUNCHES` values lies above the smallest, as a share.
+
+    The value is e^R − 1, where R is the mean of the ranges of the logarithms of all groups of
+    `RANGE_LAUNCHES` values. With so many values, it is (largest − smallest) / smallest.
+
+    The interval is for the expected R of normal logarithms, which is `_EXPECTED_RANGE` standard
+    deviations. So it is the interval of `log_deviation_interval`, multiplied by this number. It is
+    extended to the value if the values are far from normal. Returns None for fewer than
+    `RANGE_LAUNCHES` values. The values must be positive.
+    """
+    count, size = len(values), RANGE_LAUNCHES
+    deviation = log_deviation_interval(values)
+    if count < size or deviation is None or deviation.low is None or deviation.high is None:
+        return None
+    # In how many groups a value is the largest, less in how many it is the smallest.
+    weights = [
+        math.comb(place, size - 1) - math.comb(count - 1 - place, size - 1)
+        for place in range(count)
+    ]
+    logs = sorted(map(math.log, values))
+    mean_range = sum(weight * log for weight, log in zip(weights, logs, strict=True))
+    value = math.expm1(mean_range / math.comb(count, size))
+    low, high = (math.expm1(_EXPECTED_RANGE * end) for end in (deviation.low, deviation.high))
+    return Interval(value, min(low, value), max(high, value), count)
 
 
 def is_precise(launches: Launches, precision: float) -> bool:

@@ -30,6 +30,8 @@ _MICROSECOND = 1e-6
 _CUDNN_OPERATION = "aten::cudnn_"
 _GRAPH_LAUNCH = "cudaGraphLaunch"
 _NO_KERNELS = ("Memcpy", "Memset")
+# Copies between a GPU and the CPU, or another GPU. NCCL copies between GPUs in kernels of its own.
+_COPIES = ("Memcpy HtoD", "Memcpy DtoH", "Memcpy PtoP", "nccl")
 _MAX_KERNELS = 20  # described, those with the most time
 _MAX_NAME_LENGTH = 100
 
@@ -64,12 +66,15 @@ class GpuCalls:
     - `seconds`: the time of each kernel, by name.
     - `cudnn_operations`: how often PyTorch called each of its operations that use cuDNN.
     - `graph_launches`: how often a CUDA graph was launched.
+    - `copy_share`: the share of the time of all that ran which was copying to or from the CPU's
+      memory or another GPU.
     """
 
     kernels: Counter[str]
     seconds: Dict[str, float]
     cudnn_operations: Counter[str]
     graph_launches: int
+    copy_share: float
 
     def describe(self) -> list[str]:
         """Return lines with the calls of cuDNN and of graphs, and the kernels by their time."""
@@ -102,17 +107,23 @@ def record_gpu_calls(work: Callable[[], Any]) -> GpuCalls | None:
     operations = Counter(event.name for event in events if event.device_type == DeviceType.CPU)
     kernels: Counter[str] = Counter()
     seconds: Dict[str, float] = defaultdict(float)
+    total_seconds = copy_seconds = 0.0
     for event in _list_device_events(events):
+        event_seconds = _MICROSECOND * event.time_range.elapsed_us()
+        total_seconds += event_seconds
+        if event.name.startswith(_COPIES):
+            copy_seconds += event_seconds
         if not event.name.startswith(_NO_KERNELS):
             name = _shorten(event.name)
             kernels[name] += 1
-            seconds[name] += event.time_range.elapsed_us() / 1e6
-    if not kernels:
+            seconds[name] += event_seconds
+    if not kernels or not total_seconds:
         return None
     cudnn = Counter(
         {name: n for name, n in operations.items() if name.startswith(_CUDNN_OPERATION)}
     )
-    return GpuCalls(kernels, dict(seconds), cudnn, operations[_GRAPH_LAUNCH])
+    graph_launches, copy_share = operations[_GRAPH_LAUNCH], copy_seconds / total_seconds
+    return GpuCalls(kernels, dict(seconds), cudnn, graph_launches, copy_share)
 
 
 def _sum_device_seconds(

@@ -18,6 +18,7 @@ from torch import nn
 from xfbench.adapters.torch import checkpoint, compiled, exchange, profile, update
 from xfbench.adapters.torch.device import BatchCopier
 from xfbench.adapters.torch.graph import Graph
+from xfbench.adapters.torch.profile import GpuCalls
 from xfbench.worker import observe, rounding
 from xfbench.worker.mpi import AllReduce
 from xfbench.worker.protocol import Group, Options, Profile, Unavailable, Unsupported
@@ -106,9 +107,12 @@ class TorchTrainer:
         self.scale: Any = update.Scale(network, solver, self.tensors) if solver.lars else None
         with_mpi = group.strategy == "mpi"
         self.joined: Any = exchange.MpiExchange(AllReduce(group)) if with_mpi else None
+        self.with_exchange: Any = None  # `training` and `joined` before `disable_sync`
         self.through_host = with_mpi and options.device == "cuda"
         self.iteration = 0
         self.batch: Any = None
+        self.has_new_batches = False  # whether a step has another batch than the step before
+        self.gpu_calls: GpuCalls | None = None
         self.passed: Any = None
         self.gradient_function = ""
         self.convolutions = any(isinstance(layer, xl.Convolution) for layer in network.layers)
@@ -121,6 +125,7 @@ class TorchTrainer:
     def step(self, batch: tuple[torch.Tensor, torch.Tensor]) -> None:
         if batch is not self.batch:
             self.copier.limit_steps_ahead()
+            self.has_new_batches = self.batch is not None
         self.batch = batch
         self._set_rate_and_rescale_momentum(self.solver.learning_rate(self.iteration))
         self.last_loss = self._forward_backward_and_average_gradients(batch)
@@ -196,6 +201,7 @@ class TorchTrainer:
         }
 
     def disable_sync(self) -> None:
+        self.with_exchange = self.training, self.joined
         self.training, self.joined = self._compile_if_inductor(self.graph), None
 
     def save(self, folder: Path) -> None:
@@ -226,6 +232,7 @@ class TorchTrainer:
             "pools": {"intra-op": torch.get_num_threads()},
             "exchange": self._describe_exchange(),
             "loss_scale": self.scaler.get_scale() if self.scaler.is_enabled() else None,
+            "gpu_copy_share": self.gpu_calls and self.gpu_calls.copy_share,
         }
 
     def _compile_if_inductor(self, graph: nn.Module) -> Any:
@@ -296,7 +303,8 @@ class TorchTrainer:
     def _gpu_kernel_and_evidence(self) -> tuple[str, list[str]]:
         """Return (name of the kernel, lines of evidence for it), from one more step without update.
 
-        Only a network with convolutions can show whether cuDNN ran.
+        The attribute `gpu_calls` keeps what ran. Only a network with convolutions can show whether
+        cuDNN ran.
         """
         cudnn = torch.backends.cudnn
         uses_cudnn = cudnn.enabled and cudnn.is_available()
@@ -305,11 +313,7 @@ class TorchTrainer:
             f"torch.backends.cudnn.benchmark is {cudnn.benchmark}",
             f"the version of cuDNN is {cudnn.version()}",
         ]
-        calls = None
-        if self.batch is not None:
-            calls = profile.record_gpu_calls(
-                lambda: self._forward_backward_and_average_gradients(self.batch)
-            )
+        self.gpu_calls = calls = self._record_gpu_calls()
         if calls is None or not self.convolutions:
             evidence = ["requested, not shown", *evidence, *(calls.describe() if calls else [])]
         else:
@@ -321,6 +325,27 @@ class TorchTrainer:
         if uses_cudnn and self.batch is not None and self._is_channels_last():
             return "channels_last", [*evidence, _CAME_LAST]
         return "cudnn" if uses_cudnn else "native", evidence
+
+    def _record_gpu_calls(self) -> GpuCalls | None:
+        """Record what the GPU runs in one more step without update. None without a batch.
+
+        As in the timed steps, gradients are exchanged with the other ranks, and a new batch is
+        copied to the GPU if each step had a new one.
+        """
+        if self.batch is None:
+            return None
+        host_batch = [tensor.cpu() for tensor in self.batch] if self.has_new_batches else None
+
+        def step_without_update() -> None:
+            batch = self.copier.copy(*host_batch) if host_batch else self.batch
+            self._forward_backward_and_average_gradients(batch)
+
+        without_exchange = self.training, self.joined
+        self.training, self.joined = self.with_exchange or without_exchange
+        try:
+            return profile.record_gpu_calls(step_without_update)
+        finally:
+            self.training, self.joined = without_exchange
 
     def _describe_weight_format(self) -> str:
         """Return a line that counts the weights of convolutions that are channels last in memory.

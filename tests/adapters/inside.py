@@ -352,7 +352,15 @@ STEP_EVENTS = [
     ("xfbench.layer conv1", 1, 1000, 1007, 0, "cuda"),  # the range, on the GPU
     ("void wgrad<float>(int)", 72, 1010, 1021, 4, "cuda"),
     ("void sgd<float>(int)", 73, 1030, 1043, 5, "cuda"),
-    ("Memcpy HtoD", 99, 1050, 1067, 0, "cuda"),
+    ("Memcpy HtoD (Pinned -> Device)", 99, 1050, 1067, 0, "cuda"),
+]
+# What else a GPU may run in a step.
+EXCHANGE_EVENTS = [
+    ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(Args<4096ul>)", 101, 1100, 1110, 0, "cuda"),
+    ("Memcpy PtoP (Device -> Device)", 102, 1110, 1112, 0, "cuda"),
+    ("Memcpy DtoH (Device -> Pinned)", 103, 1112, 1113, 0, "cuda"),
+    ("Memcpy DtoD (Device -> Device)", 104, 1113, 1133, 0, "cuda"),  # within the GPU
+    ("Memset (Device)", 105, 1133, 1136, 0, "cuda"),
 ]
 
 
@@ -390,6 +398,8 @@ def profile_fake_gpu(case, folder):
     with mock.patch.object(profile, "profiler", fake_profiler):
         times = profile.profile(mock.Mock(), "cuda", lambda: 0.0)
         calls = profile.record_gpu_calls(lambda: None)
+        with mock.patch.dict(globals(), STEP_EVENTS=[*STEP_EVENTS, *EXCHANGE_EVENTS]):
+            calls_with_exchange = profile.record_gpu_calls(lambda: None)
     with fake_profiler() as recording:
         range_event = next(e for e in recording.events() if e.name == "xfbench.layer conv1")
         counted_by_torch = range_event.device_time_total
@@ -401,7 +411,40 @@ def profile_fake_gpu(case, folder):
         "counted by PyTorch": counted_by_torch / 1e6,
         "version": torch.__version__,
         "lines": calls.describe(),
+        "copy share": calls.copy_share,
+        "copy share with exchange": calls_with_exchange.copy_share,
     }
+
+
+def repeat_fake_gpu_step(case, folder):
+    """Train on the CPU; return what the recorded step of a GPU copies and exchanges.
+
+    First, two steps have the same batch. Then a step has another one, and `disable_sync` is called.
+    """
+    from xfbench.adapters.torch import profile
+
+    workload, trainer = build({**case, "device": "cpu"})
+    exchange = trainer.joined = mock.Mock()
+    first, second = (trainer.load(*synthetic_batch(workload, 6, seed)) for seed in (0, 1))
+    counts = []
+
+    def record(work):
+        exchange.reset_mock()
+        copies = mock.patch.object(trainer.copier, "copy", wraps=trainer.copier.copy)
+        with copies as copy:
+            work()
+        counts.append([copy.call_count, exchange.average.call_count])
+        return profile.GpuCalls({}, {}, {}, 0, 0.25)
+
+    with mock.patch.object(profile, "record_gpu_calls", record):
+        for batch in (first, first):
+            trainer.step(batch)
+        trainer._gpu_kernel_and_evidence()
+        trainer.step(second)
+        trainer.disable_sync()
+        trainer._gpu_kernel_and_evidence()
+    alone = trainer.joined is None
+    return {}, {"counts": counts, "alone": alone, "share": trainer.runtime_info()["gpu_copy_share"]}
 
 
 def observe_fake_gpu(case, folder):
@@ -415,9 +458,9 @@ def observe_fake_gpu(case, folder):
     trainer.wait_for_loss()
     kernels = {"a kernel": 3}
     outcomes = {
-        "cuDNN": profile.GpuCalls(kernels, {"a kernel": 0.5}, {"aten::cudnn_convolution": 2}, 0),
-        "other kernels": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 0),
-        "graphs": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 2),
+        "cuDNN": profile.GpuCalls(kernels, {"a kernel": 0.5}, {"aten::cudnn_convolution": 2}, 0, 0),
+        "other kernels": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 0, 0),
+        "graphs": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 2, 0),
         "nothing": None,
     }
     trainer.device = mock.Mock(type="cuda")

@@ -43,6 +43,7 @@ OBSERVED = {
     },
 }
 OBSERVE_CASES = [Case("observe_fake_gpu", "torch", "cropped", kernel=name) for name in OBSERVED]
+REPEAT = Case("repeat_fake_gpu_step", "torch", "cropped")
 COPY = Case("copy_to_fake_gpu", "torch", "cropped")
 TF32_CASES = [
     Case("switch_tf32", "torch", precision=precision) for precision in ("float32", "tf32")
@@ -152,6 +153,26 @@ def test_kernels_of_a_gpu_are_named_by_their_time(case, answers):
         "the GPU ran wgrad<float> ×1 in 0.011 ms",
         "the GPU ran cudnn::forward<float> ×1 in 0.007 ms",
     ]
+
+
+@pytest.mark.deep
+@parametrize([PROFILE], "framework")
+def test_copies_are_a_share_of_all_that_a_gpu_ran(case, answers):
+    """A copy from the CPU; then also NCCL's kernel and copies to a GPU and to the CPU."""
+    facts = answers(case).facts
+    in_both = 17 + 7 + 11 + 13
+    assert facts["copy share"] == pytest.approx(17 / in_both)
+    assert facts["copy share with exchange"] == pytest.approx(
+        (17 + 10 + 2 + 1) / (in_both + 10 + 2 + 1 + 20 + 3)
+    )
+
+
+@pytest.mark.deep
+@parametrize([REPEAT], "framework")
+def test_recorded_step_copies_and_exchanges_as_the_timed_steps_did(case, answers):
+    facts = answers(case).facts
+    assert facts["counts"] == [[0, 1], [1, 1]]
+    assert facts["alone"] and facts["share"] == 0.25
 
 
 @pytest.mark.deep

@@ -8,6 +8,7 @@ from tests.sample_records import build_link_figures
 from xfbench.analysis import communication, leaderboard
 from xfbench.execution import rank_communication
 from xfbench.model.record import Communication
+from xfbench.model.request import PreparedSet
 from xfbench.rendering import tables
 
 
@@ -138,6 +139,21 @@ def test_epoch_steps_equal_the_batches_of_the_data_set(cell, workload, data, bat
     settings = {"workload": workload, "data": data}
     request = cell(global_batch_size=batch, batch_size_per_rank=batch, **settings).request(1)
     assert communication.epoch_steps(request) == steps
+
+
+def test_only_synthetic_input_counts_a_chosen_number_of_images(cell):
+    sizes = {"global_batch_size": 64, "batch_size_per_rank": 64}
+    prepared = PreparedSet(
+        **{"digest": "sha256:1", "format": "raw", "channels": 1, "classes": 10, "shape": None},
+        **{"train_images": 640, "medium": "ext4 on nvme"},
+    )
+    steps = {
+        data: communication.epoch_steps(
+            cell(data=data, data_set=data_set, **sizes).request(1), synthetic_epoch_images=1281167
+        )
+        for data, data_set in {"synthetic": None, "digits": None, "mine": prepared}.items()
+    }
+    assert steps == {"synthetic": 20018, "digits": 22, "mine": 10}
 
 
 def test_communication_table_has_step_times_and_a_single_rank_only_computes(record):

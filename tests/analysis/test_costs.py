@@ -102,6 +102,24 @@ def test_gpu_memory_is_the_peak_if_every_launch_knows_it(trained):
     assert costs_of_launches([*launches, trained(0.9)], 0.95).peak_device_bytes is None
 
 
+def test_gpu_utilization_is_the_mean_over_gpus_if_all_are_known(trained, build_gpu):
+    def on_gpus(*shares):
+        launch = trained(0.9)
+        gpus = tuple(build_gpu("a GPU", utilization=share) for share in shares)
+        return launch.model_copy(
+            update={"observed": launch.observed.model_copy(update={"gpus": gpus})}
+        )
+
+    def utilization_of(*launches):
+        return costs_of_launches(launches, 0.95).gpu_utilization
+
+    assert utilization_of(on_gpus(0.5, 0.7)) == pytest.approx(0.6)
+    assert utilization_of(on_gpus(0.5), on_gpus(0.8), on_gpus(0.6)) == 0.6
+    assert utilization_of(on_gpus(0.5, None)) is None
+    assert utilization_of(on_gpus(0.5), on_gpus(None)) is None
+    assert utilization_of(trained(0.9)) is None
+
+
 def test_step_runs_have_no_solution_time_and_failures_no_costs(record):
     step_costs = costs_of_launches([record()], 0.95)
     assert (step_costs.solution_seconds, step_costs.startup_seconds) == (None, None)

@@ -246,7 +246,7 @@ def test_outlier_is_marked_and_counted(record):
 def test_columns_without_data_are_omitted(columns, record):
     shown = tables.to_text(uncertified_tables([record()]), columns)
     assert "images/s" in shown
-    absent = ("of peak", "test acc.", "to accuracy", "J/image", "GPU memory")
+    absent = ("of peak", "test acc.", "to accuracy", "J/image", "GPU memory", "GPU busy")
     assert not any(word in shown for word in absent)
 
 
@@ -258,6 +258,16 @@ def test_costs_table_has_the_memory_of_gpus(record):
     shown = tables.to_text([table], "costs")
     assert "GPU memory" in shown and "3 GB" in shown
     assert table.unranked[0].document()["costs"]["peak_device_bytes"] == 3 * 10**9
+
+
+def test_costs_table_has_the_utilization_of_gpus(record, build_gpu):
+    launch = record()
+    gpus = (build_gpu("a GPU", utilization=0.023),)
+    observed = launch.observed.model_copy(update={"gpus": gpus})
+    shown = tables.to_text(
+        uncertified_tables([launch.model_copy(update={"observed": observed})]), "costs"
+    )
+    assert "GPU busy" in shown and "2.3%" in shown
 
 
 def test_costs_table_has_cost_columns(record):

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from xfbench.base import paths
+from xfbench.execution import link_bandwidth
 from xfbench.model import settings
 
 SMALL = "--framework reference --workload lenet --batch-size 2 --steps 2 --warmup 0".split()
@@ -282,6 +283,14 @@ def test_machine_and_doctor_print_json(run_inline):
     findings = json.loads(run_inline("doctor", "--json").stdout)["findings"]
     assert {"load", "processes", "steal", "swap"} <= {finding["check"] for finding in findings}
     assert all(finding["state"] in ("ok", "warn", "bad") for finding in findings)
+
+
+def test_machine_links_measures_the_memory_of_this_host(run_inline, monkeypatch):
+    monkeypatch.setattr(link_bandwidth, "_MAX_COPY_BYTES", 2**24)
+    [first, *_] = json.loads(run_inline("machine", "--links", "--json").stdout)["links"]
+    assert first["kind"] == "memory" and first["bytes_per_second"]["value"] > 0
+    shown = run_inline("machine", "--links").stdout
+    assert "GB/s" in shown and "Each copied byte counts once." in shown
 
 
 def test_workload_show_has_every_layer(run_inline):

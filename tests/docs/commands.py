@@ -183,6 +183,7 @@ ONLY_PARSED = (
     "xfbench doctor",
     "xfbench env list",
     "xfbench machine",
+    "xfbench machine --links",
     "xfbench predict --where affinity=none --to-ranks 64,1024",
     "xfbench predict --where affinity=none --to-ranks 64,1024 --link 100Gbit,1us",
     "xfbench predict --where framework=torch,scaling=weak --to-ranks 64,1024 --link 100Gbit,1us",

@@ -201,6 +201,17 @@ def test_deviating_rank_decides_the_merged_observation():
 
 
 @pytest.mark.parametrize(
+    ("shares", "expected"), [((0.1, 0.3), 0.2), ((0.1, None), None), ((None, None), None)]
+)
+def test_merged_share_of_copies_is_the_mean_if_every_rank_has_one(shares, expected):
+    replies = [build_reply(rank) for rank in range(len(shares))]
+    for reply, share in zip(replies, shares, strict=True):
+        reply["observed"]["gpu_copy_share"] = share
+    merged = ranks.merge_replies(replies)["observed"]["gpu_copy_share"]
+    assert merged == (expected and pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
     ("losses", "expected"), [((2.3, 2.1, 2.4), 2.1), ((2.3, 2.2, 2.6), 2.6), ((2.3, None), None)]
 )
 def test_merged_canary_is_the_farthest_from_the_first_rank(losses, expected):

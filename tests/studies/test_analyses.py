@@ -8,8 +8,11 @@ import pytest
 from tests.sample_records import build_batch_certificate, build_record_certificate
 from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
+from xfbench.model.record import Storage
+from xfbench.model.request import PreparedSet
 from xfbench.planning import experiment
-from xfbench.studies import answer, cells, render
+from xfbench.statistics import median_interval
+from xfbench.studies import analyses, answer, cells, render
 from xfbench.workloads import workloads
 
 
@@ -345,6 +348,97 @@ def test_efficiency_is_relative_to_the_fewest_ranks(
     assert "On 2 ranks, efficiency is 80.0%" in finding.sentence
 
 
+def build_storage(gigabytes_per_second, device="nvme", device_bytes=10**9):
+    """Return the storage of a record whose rounds of sequential reads have these speeds."""
+    facts = {"file_system": "ext4", "block_bytes": 4096, "total_bytes": 1, "free_bytes": 1}
+    rounds = [
+        {"seconds": 1 / speed, "bytes": 10**9, "operations": 1000, "resident_bytes": 10**9}
+        for speed in gigabytes_per_second
+    ]
+    patterns = [{"pattern": "random", "block_bytes": 4096, "random": True, "rounds": rounds[:1]}]
+    patterns += [{"pattern": "sequential", "block_bytes": 2**20, "random": False, "rounds": rounds}]
+    for each in rounds:
+        each["device_bytes"] = device_bytes
+    return Storage.model_validate({"medium": {**facts, "device": device}, "reads": patterns})
+
+
+def test_reads_that_a_session_measured_once_count_as_their_rounds(
+    make_study, make_launches, make_finding
+):
+    speeds = (7.0, 7.3, 7.2, 7.1, 7.2, 7.25)
+    storage = {"storage": build_storage(speeds)}
+    analysis = {"name": "values", "of": "read_gigabytes_per_second"}
+    study = make_study({**analysis, "claim": make_claims(low=6.9, high=7.4)})
+    finding = make_finding(study, make_launches(0.1, 0.1, fields=storage))
+    [value] = finding.values
+    assert value.interval == median_interval(speeds)
+    assert finding.unit == "GB/s" and finding.judged[0].verdict == "holds"
+
+
+@pytest.mark.parametrize(
+    ("device", "device_bytes", "speed"),
+    [("nvme", 10**9, 2.0), ("nvme", 0, None), ("memory", 0, 2.0), ("network", None, 2.0)],
+)
+def test_reads_from_memory_are_no_figure_of_a_disk(
+    make_study, make_launches, make_finding, device, device_bytes, speed
+):
+    storage = build_storage((2.0,) * 6, device, device_bytes)
+    study = make_study({"name": "values", "of": "read_gigabytes_per_second"})
+    [value] = make_finding(study, make_launches(0.1, fields={"storage": storage})).values
+    assert (value.interval.value if value.interval else None) == speed
+
+
+def test_reads_are_compared_over_media(make_study, make_launches, make_finding):
+    study = make_study({"name": "ratio", "over": "medium", "of": "read_gigabytes_per_second"})
+    records = []
+    for medium, speeds in {"ext4 on ata": (0.5, 0.51) * 3, "xfs on nvme": (5.0, 5.1) * 3}.items():
+        data_set = PreparedSet(
+            **{"digest": "sha256:1", "format": "raw", "channels": 1, "classes": 10, "shape": None},
+            **{"train_images": 640, "medium": medium},
+        )
+        storage = {"storage": build_storage(speeds)}
+        records += make_launches(0.1, fields=storage, data="mine", data_set=data_set)
+    cells_of_media = cells.group_cells(records)
+    [value] = analyses.analyze_ratio(study.analysis[0], cells_of_media, {}).values
+    assert value.at == "xfs on nvme" and value.interval.value == pytest.approx(10, rel=1e-3)
+    assert value.interval.low > 9.9
+
+
+def test_gpu_utilization_is_a_quantity(make_study, make_launches, make_finding, build_gpu):
+    claim = make_claims(low=0.6, high=0.8)
+    study = make_study({"name": "values", "of": "gpu_utilization", "claim": claim})
+    records = [
+        launch.model_copy(
+            update={
+                "observed": launch.observed.model_copy(
+                    update={"gpus": (build_gpu("a GPU", utilization=share),)}
+                )
+            }
+        )
+        for launch, share in zip(
+            make_launches(*(0.1,) * 5), (0.69, 0.7, 0.7, 0.7, 0.71), strict=True
+        )
+    ]
+    finding = make_finding(study, records)
+    assert finding.sentence.startswith("Utilization of the GPU: 70.0%")
+    assert finding.unit == "%" and finding.judged[0].verdict == "holds"
+    [unknown] = make_finding(study, make_launches(0.1)).values
+    assert unknown.interval is None and unknown.reason == "no launch counts"
+
+
+def test_share_of_copies_is_a_quantity(make_study, make_launches, make_finding):
+    study = make_study({"name": "values", "of": "gpu_copy_share"})
+    launches = [
+        launch.model_copy(
+            update={"observed": launch.observed.model_copy(update={"gpu_copy_share": 0.1806})}
+        )
+        for launch in make_launches(0.1, 0.1)
+    ]
+    assert "18.1%" in make_finding(study, launches).sentence
+    [unknown] = make_finding(study, make_launches(0.1)).values
+    assert unknown.interval is None
+
+
 def test_spread_is_the_variation_between_launches(make_study, make_launches, make_finding):
     generator = random.Random(0)
     seconds = [0.1 * generator.lognormvariate(0, 0.05) for _ in range(40)]
@@ -355,6 +449,31 @@ def test_spread_is_the_variation_between_launches(make_study, make_launches, mak
     assert finding.unit == "%" and finding.judged[0].verdict == "holds"
     [single_launch] = make_finding(study, make_launches(0.1)).values
     assert single_launch.interval is None and "two launches" in single_launch.reason
+
+
+def test_range_is_longest_minus_shortest_of_five_launches(make_study, make_launches, make_finding):
+    study = make_study({"name": "range", "claim": make_claims(low=0.001, high=0.31)})
+    finding = make_finding(study, make_launches(1.0, 1.01, 1.02, 1.0, 1.005))
+    [value] = finding.values
+    assert value.interval.value == pytest.approx(0.02)
+    assert value.note == "" and finding.unit == "%"
+    assert finding.judged[0].verdict == "holds"
+    assert "2.0% above the smallest" in finding.sentence.replace("2.0% to ", "")
+    [of_six] = make_finding(study, make_launches(1.0, 1.0, 1.0, 1.0, 1.0, 1.06)).values
+    # Five of the six groups of five have a range of 6 %, and one has none.
+    assert of_six.interval.value == pytest.approx(1.06 ** (5 / 6) - 1)
+    assert of_six.note == "6.0% among all launches"
+    [of_four] = make_finding(study, make_launches(1.0, 1.0, 1.0, 1.1)).values
+    assert of_four.interval is None and of_four.reason == "needs 5 launches that count"
+
+
+@pytest.mark.parametrize(("high", "verdict"), [(0.01, "does not hold"), (0.03, "cannot be told")])
+def test_range_claim_is_judged_by_its_interval(
+    make_study, make_launches, make_finding, high, verdict
+):
+    study = make_study({"name": "range", "claim": make_claims(high=high)})
+    finding = make_finding(study, make_launches(1.0, 1.02, 1.03, 1.04, 1.05))
+    assert finding.judged[0].verdict == verdict
 
 
 def test_accuracy_is_compared_per_seed(make_study, make_training, make_finding):

@@ -1,6 +1,7 @@
 """Tests of link traffic compared with the minimum that the ranks must send."""
 
 import pytest
+from pydantic import ValidationError
 
 from tests.sample_records import build_link_figures
 from xfbench.model.record import Communication
@@ -41,9 +42,9 @@ def make_link_launches(record):
 def make_link_finding(make_study, make_finding):
     """Return a function that returns the link finding of records."""
 
-    def make(records):
+    def make(records, **analysis):
         matrix = {"ranks": [2], "scaling": "weak"}
-        return make_finding(make_study({"name": "links"}, matrix), records)
+        return make_finding(make_study({"name": "links", **analysis}, matrix), records)
 
     return make
 
@@ -79,3 +80,23 @@ def test_old_records_use_interface_traffic(make_link_launches, make_link_finding
     assert [value.at for value in finding.values] == ["loopback lo"]
     assert finding.values[0].interval.value == pytest.approx(30.0)
     assert make_link_finding(make_link_launches([])).values[0].reason == "no link was counted"
+
+
+def test_synthetic_input_may_count_the_epoch_of_another_data_set(
+    make_link_launches, make_link_finding
+):
+    records = make_link_launches([DEVICE], compute_seconds=(0.05,))
+    [out, _] = make_link_finding(records, epoch_images=1281167).values
+    [exchanged] = make_link_finding(
+        records, name="values", of="exchanged_gigabytes", epoch_images=1281167
+    ).values
+    [of_workload] = make_link_finding(records, name="values", of="exchanged_gigabytes").values
+    # ImageNet has 160,145 batches of 8 images, and MNIST, with which LeNet was published, 7,500.
+    assert out.interval.value == pytest.approx(160145 * 4e6 / 1e9)
+    assert exchanged.interval.value == pytest.approx(160145 * 2e6 / 1e9)
+    assert of_workload.interval.value == pytest.approx(7500 * 2e6 / 1e9)
+
+
+def test_epoch_images_needs_bytes_of_an_epoch(make_study):
+    with pytest.raises(ValidationError, match='epoch_images needs name = "links"'):
+        make_study({"name": "values", "epoch_images": 1281167})

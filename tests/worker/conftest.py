@@ -15,7 +15,8 @@ from xfbench.workloads import workloads
 def train(tmp_path):
     """A function that trains in this process: the worker's reply.
 
-    `folder` is for checkpoints, `data_folder` has a prepared data set.
+    `folder` is for checkpoints, `data_folder` has a prepared data set. `device` is what the worker
+    takes the trainer to use.
     """
 
     def train_in_process(
@@ -24,13 +25,14 @@ def train(tmp_path):
         core_latency_probe=None,
         data_folder=None,
         group=None,
+        device="cpu",
         **fields,
     ):
         request = fake_framework.cell(**fields).request(1).model_dump(mode="json")
         return loop.train_and_measure(
             workloads()[request["workload"]],
             request,
-            Options("plain", 1),
+            Options("plain", 1, device=device),
             lambda *_: trainer,
             group or Group(),
             data_folder,

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests import nvml as stub
-from xfbench.worker import energy, nvml
+from tests.fake_trainer import FakeTrainer
+from xfbench.worker import energy, nvml, utilization
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 
@@ -84,6 +85,62 @@ def test_changes_between_two_readings_are_reported(write_nvml_values):
 def test_device_that_becomes_idle_was_not_busy(write_nvml_values):
     device = find_first_device(write_nvml_values(busy=99, busy__3=0))
     assert nvml.read_device_before_launch(device)["busy"] == 0.0
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_utilization_is_sampled_between_timed_windows(
+    write_nvml_values, monkeypatch, clock, train, window
+):
+    """Of 0.6 s each, two steps fill a second. The reading before the launch is the first one."""
+    library = write_nvml_values(busy__2=99, busy__3=50, busy__4=70, busy__5=0)
+    monkeypatch.setattr(nvml.find_rank_device, "__defaults__", (None, library))
+    events = []
+
+    class GpuTrainer(FakeTrainer):
+        def step(self, batch):
+            clock.now += 0.6
+            events.append("step")
+
+        def wait_for_loss(self):
+            events.append("wait")
+            return super().wait_for_loss()
+
+    read_busy_share = nvml.busy_share
+
+    def record_sample(device):
+        events.append("sample")
+        return read_busy_share(device)
+
+    monkeypatch.setattr(nvml, "busy_share", record_sample)
+    reply = train(GpuTrainer(), device="cuda", steps=4, warmup=2, window=window)
+    [gpu] = reply["observed"]["gpus"]
+    assert gpu["utilization"] == pytest.approx(0.6)
+    samples = [number for number, event in enumerate(events) if event == "sample"]
+    assert len(samples) == 5  # before, in the warm-up, twice in the timed steps, and after
+    assert {events[number - 1] for number in samples[1:-1]} == {"wait"}
+
+
+def test_short_launch_has_no_utilization(write_nvml_values, monkeypatch, clock, train):
+    library = write_nvml_values(busy__2=50)
+    monkeypatch.setattr(nvml.find_rank_device, "__defaults__", (None, library))
+    assert train(FakeTrainer(), device="cuda")["observed"]["gpus"][0]["utilization"] is None
+
+
+def test_utilization_covers_neither_the_warmup_nor_other_work(monkeypatch):
+    """The warm-up is extended by windows 2 and 3; window 6 follows an evaluation."""
+    now, shares = [0.0], iter([0.1, 0.2, 0.3, 0.4])
+    monkeypatch.setattr(nvml, "busy_share", lambda device: next(shares))
+    meter = utilization.UtilizationMeter("a GPU", lambda: now[0])
+    meter.interrupt(1)
+    for window in (2, 3, 4, 5):
+        now[0] += 0.75
+        meter.mark(window)  # samples after windows 3 and 5
+    now[0] += 60
+    meter.interrupt(5)
+    now[0] += 0.75
+    meter.mark(6)  # too early after the evaluation
+    assert meter.read(3) == 0.2 and meter.read(4) is None
+    assert meter.read(1) == pytest.approx(0.15)
 
 
 def test_busy_device_reports_its_lowest_utilization(write_nvml_values):

@@ -57,8 +57,13 @@ class Shares:
         return self.exposed >= -_TOLERANCE
 
 
-def step_shares(records: Sequence[Record]) -> Shares | None:
-    """Return the shares of a cell's ok launches, or None if no launch measured communication."""
+def step_shares(
+    records: Sequence[Record], synthetic_epoch_images: int | None = None
+) -> Shares | None:
+    """Return the shares of a cell's ok launches, or None if no launch measured communication.
+
+    `synthetic_epoch_images`: see `epoch_steps`.
+    """
     launches = [
         (record.communication, statistics.median(record.measurement.step_seconds))
         for record in records
@@ -82,7 +87,7 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
         )
         or None
     )
-    steps = epoch_steps(request)
+    steps = epoch_steps(request, synthetic_epoch_images)
     return Shares(
         compute=statistics.median(statistics.median(c.compute_seconds) / s for c, s in launches),
         waiting=statistics.median(statistics.median(c.waiting_seconds) / s for c, s in launches),
@@ -95,12 +100,17 @@ def step_shares(records: Sequence[Record]) -> Shares | None:
     )
 
 
-def epoch_steps(request: Request | None) -> int | None:
+def epoch_steps(request: Request | None, synthetic_epoch_images: int | None = None) -> int | None:
     """Return the number of updates in an epoch, or None if the number of images is unknown.
 
     Images that do not fill a batch are not counted.
+
+    - `synthetic_epoch_images`: number of images in an epoch of synthetic input. None: as many as in
+      the data set that the network was published with.
     """
     images = images_per_epoch(request)
+    if request and request.data == "synthetic" and synthetic_epoch_images:
+        images = synthetic_epoch_images
     return images // request.global_batch_size if request and images is not None else None
 
 

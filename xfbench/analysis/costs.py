@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from xfbench.analysis.censored import censored_median
 from xfbench.analysis.learning import TimeToTarget, is_learning_run, time_to_test_accuracy
+from xfbench.model import gpus
 from xfbench.model.record import Record
 
 _MIN_GPU_ENERGY_SECONDS = 1.0
@@ -35,6 +36,8 @@ class Costs:
     - `peak_device_bytes`: peak memory of the framework's data on a GPU, the maximum over the
       launches.
     - `joules_per_image`: energy of the training devices for one image.
+    - `gpu_utilization`: share of the timed steps in which a kernel ran on a GPU, as the mean over
+      the GPUs.
     - `target`: test accuracy from 0 to 1.
     """
 
@@ -49,6 +52,7 @@ class Costs:
     peak_rss_bytes: int | None
     peak_device_bytes: int | None
     joules_per_image: float | None
+    gpu_utilization: float | None
     target: float
 
 
@@ -85,8 +89,14 @@ def costs_of_launches(records: Sequence[Record], target_accuracy: float) -> Cost
         peak_rss_bytes=largest_if_all_known("peak_rss_bytes"),
         peak_device_bytes=largest_if_all_known("peak_device_bytes"),
         joules_per_image=median_if_all_known(_joules_per_image),
+        gpu_utilization=median_if_all_known(gpu_utilization),
         target=target_accuracy,
     )
+
+
+def gpu_utilization(record: Record) -> float | None:
+    """Return the mean utilization of the GPUs in the timed steps; None if unknown."""
+    return gpus.mean_utilization(record.observed.gpus) if record.observed else None
 
 
 def _is_first_step_loaded(record: Record) -> bool:

@@ -32,15 +32,28 @@ def machine(
             help="MiB to read in each round of --read.",
         ),
     ] = 256,
+    links: Annotated[
+        bool,
+        typer.Option(
+            "--links",
+            help="Show the bandwidth between NUMA nodes, CPUs and GPUs instead.",
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show this host: processor, sockets, NUMA nodes, caches, memory, accelerators and libraries.
+
+    With --links, measure copies between the memory of NUMA nodes, between CPUs and GPUs, and
+    between GPUs. This takes some seconds for each pair.
 
     With --read, show the storage of a folder instead. If the folder has a data set, its files are
     read. In any other folder a temporary file is written, read and deleted.
     """
     if read is not None:
         _measure_and_print_read_speed(read, size_mib * _MIB, as_json)
+        return
+    if links:
+        _measure_and_print_links(as_json)
         return
     from dataclasses import asdict
 
@@ -75,6 +88,17 @@ def _measure_and_print_read_speed(folder: Path, max_round_bytes: int, as_json: b
         print(json.dumps(media.build_storage_document(medium, reads)))
         return
     for line in media.format_storage_lines(medium, reads):
+        print(line)
+
+
+def _measure_and_print_links(as_json: bool) -> None:
+    from xfbench.execution import link_bandwidth
+
+    speeds, notes = link_bandwidth.measure_links()
+    if as_json:
+        print(json.dumps(link_bandwidth.build_document(speeds, notes)))
+        return
+    for line in link_bandwidth.format_lines(speeds, notes):
         print(line)
 
 

@@ -9,6 +9,7 @@
 - Times of start-up, building, each phase and the whole loop: those of the slowest rank.
 - Images and memory: the sum over the ranks.
 - Memory of GPUs: that of the rank with the most; None if it is unknown for a rank.
+- Share of copies on the GPU: the mean over the ranks; None if it is unknown for a rank.
 - Energy: the sum over the nodes or GPUs.
 - Threads and busy CPUs: the largest value of any rank.
 - Other observations: the first rank's value. If another rank observed a different value, the launch
@@ -204,6 +205,7 @@ def _merge_observed(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cpus": max(cpus, default=None),
         "affinity": sorted({cpu for part in parts for cpu in part["affinity"]}),
         "laid_out": None,
+        "gpu_copy_share": _mean_if_complete([part.get("gpu_copy_share") for part in parts]),
         "ranks": rank_fields,
         "gpus": [
             {**gpu, "rank": rank} for rank, part in enumerate(parts) for gpu in part.get("gpus", ())

@@ -5,6 +5,7 @@ A record stores what NVML reported. This module draws conclusions from it.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Sequence
 
 from pydantic import Field
@@ -32,6 +33,8 @@ class Gpu(DocumentPart):
     `slowed_of_seconds` is the duration in which `slowed_seconds` were counted: the timed steps, and
     the steps by which the warm-up was extended; null: the launch from before its build on, in
     records of earlier versions.
+    `utilization` is the share of time in which a kernel ran during the timed steps, as the mean of
+    NVML's samples between windows; null: they took less than a second, or NVML does not tell.
     `busy_before` is the share of time that the device was busy before the launch used it.
     `memory_bytes` is the memory in use by all processes.
     `others` has the processes on the device that do not belong to the launch; null: unknown, for
@@ -53,12 +56,19 @@ class Gpu(DocumentPart):
     slowed_seconds: dict[str, float] = Field(default_factory=dict)
     slowed_of_seconds: float | None = None
     others: tuple[str, ...] | None = ()
+    utilization: float | None = None
 
 
 def count_devices(gpus: Sequence[Gpu], ranks: int) -> int:
     """Return on how many devices the ranks computed. Ranks without a known GPU have their own."""
     hashes = {gpu.uuid_hash for gpu in gpus}
     return len(hashes) if hashes and None not in hashes else ranks
+
+
+def mean_utilization(gpus: Sequence[Gpu]) -> float | None:
+    """Return the mean utilization of the ranks' GPUs. None if it is unknown for a rank."""
+    shares = [gpu.utilization for gpu in gpus if gpu.utilization is not None]
+    return statistics.fmean(shares) if shares and len(shares) == len(gpus) else None
 
 
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:

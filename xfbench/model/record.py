@@ -60,6 +60,8 @@ class Observed(DocumentPart):
     `exchange` describes how the ranks' gradients are combined, according to the framework.
     `loss_scale` is the factor by which the loss is multiplied in float16, at the end of the launch.
     `gpus` are the GPUs that the ranks computed on.
+    `gpu_copy_share` is the share of copies in the time of all that a GPU ran in one more step,
+    averaged over the ranks; only PyTorch shows it; null: no GPU, or not seen.
     `step_program` says whether the first step compiled its program, or loaded one that an earlier
     process had compiled; null: the framework does not say.
     `step_program_seconds` is the time of this, a part of `first_step_seconds`.
@@ -84,6 +86,7 @@ class Observed(DocumentPart):
     profiler: str | None = None
     ranks: tuple[OfRank, ...] = ()
     gpus: tuple[Gpu, ...] = ()
+    gpu_copy_share: float | None = None
     handover_seconds: tuple[float, ...] = ()
 
 

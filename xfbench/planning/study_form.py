@@ -214,6 +214,8 @@ class Analysis(_Table):
     - `target`: the test loss until which the analysis `learning_speedup` compares times of
       training. A table gives one for each workload. Default: the workload's own
       (`Workload.target_loss`).
+    - `epoch_images`: number of images in an epoch of synthetic input, for bytes of an epoch. None:
+      as many as in the data set that the network was published with.
     - `where`: settings and values that select the cells.
     - `beside`: published figures whose quantity starts with this text are drawn with the measured
       figures; "": no published figures are drawn.
@@ -231,6 +233,13 @@ class Analysis(_Table):
     plot: Literal["bars", "lines", "none"] = "bars"
     beside: str = ""
     claim: tuple[Claim, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_epoch_images(self) -> Analysis:
+        is_per_epoch = self.name == "links" or self.of == "exchanged_gigabytes"
+        if self.epoch_images and not is_per_epoch:
+            raise ValueError('epoch_images needs name = "links" or of = "exchanged_gigabytes"')
+        return self
 
 
 class QuotedFigure(_Table):

@@ -268,6 +268,7 @@ COLUMNS: dict[str, list[Column]] = {
         ("to accuracy", lambda row: time_to_accuracy_text(row.costs)),
         ("memory", lambda row: _format_gigabytes(row.costs.peak_rss_bytes)),
         ("GPU memory", lambda row: _format_gigabytes(row.costs.peak_device_bytes)),
+        ("GPU busy", lambda row: _format_or_dash(row.costs.gpu_utilization, ".1%")),
         ("J/image", lambda row: _format_or_dash(row.costs.joules_per_image, ".3g")),
     ],
     "accuracy": [
@@ -374,6 +375,7 @@ _OPTIONAL_COLUMNS = (
     "all epochs",
     "to accuracy",
     "GPU memory",
+    "GPU busy",
     "J/image",
     "an epoch",
     "counted an epoch",

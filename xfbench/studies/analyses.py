@@ -65,6 +65,7 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
     ]
     measured = [(value, value.interval) for value in values if value.interval]
     sentence = NOTHING
+    title = quantity.title[:1].upper() + quantity.title[1:]  # keeps the capitals of "GPU"
     if measured:
         extremes = [
             min(measured, key=lambda p: p[1].value),
@@ -75,12 +76,9 @@ def analyze_values(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certifi
             f"{text} ({_configuration_and_setting_label(value)})"
             for text, (value, _) in zip(figures, extremes, strict=True)
         ]
-        sentence = f"{quantity.title.capitalize()}: {examples[0]} to {examples[1]}."
+        sentence = f"{title}: {examples[0]} to {examples[1]}."
         if figures[0] == figures[1]:
-            sentence = (
-                f"{quantity.title.capitalize()}: "
-                f"{figures[0] if len(measured) > 1 else examples[0]}."
-            )
+            sentence = f"{title}: {figures[0] if len(measured) > 1 else examples[0]}."
     return _build_finding_and_judge_bounds(analysis, sentence, quantity.unit, values)
 
 
@@ -107,6 +105,35 @@ def analyze_launch_spread(
             f"Launches of one configuration vary by {low:.1%} to {high:.1%} in {quantity.title} "
             f"(standard deviation of up to {max_launches} launches, "
             f"{pluralize(len(intervals), 'configuration')})."
+        )
+    return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
+
+
+def analyze_launch_range(
+    analysis: Analysis, cells: Sequence[MeasuredCell], _: Certificates
+) -> Finding:
+    """Return a finding that shows how far the longest launch lies above the shortest.
+
+    The figure is that of five launches (see `statistics.range_interval`).
+    """
+    quantity = find_quantity(analysis)
+    values = []
+    for cell in cells:
+        cell_launches = [*counted_values_by_block(quantity, cell.records).values()]
+        interval = statistics.range_interval(cell_launches)
+        reason = None if interval else f"needs {statistics.RANGE_LAUNCHES} launches that count"
+        note = ""
+        if len(cell_launches) > statistics.RANGE_LAUNCHES:
+            whole_range = max(cell_launches) / min(cell_launches) - 1
+            note = f"{whole_range:.1%} among all launches"
+        values.append(_build_value(analysis, cell, cells, interval, reason, note))
+    measured = [value.interval.value for value in values if value.interval]
+    sentence = "There are too few launches to measure their range."
+    if measured:
+        sentence = (
+            f"Of {statistics.RANGE_LAUNCHES} launches of one configuration, the largest "
+            f"{quantity.title} is {min(measured):.1%} to {max(measured):.1%} above the smallest "
+            f"({pluralize(len(measured), 'configuration')})."
         )
     return _build_finding_and_judge_bounds(analysis, sentence, "%", values)
 

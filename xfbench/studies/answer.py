@@ -41,6 +41,7 @@ from xfbench.studies.published_findings import judge_published_findings
 ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "values": analyses.analyze_values,
     "spread": analyses.analyze_launch_spread,
+    "range": analyses.analyze_launch_range,
     "best_of": analyses.analyze_best_of,
     "ratio": analyses.analyze_ratio,
     "nodes_equal": nodes_equal.analyze_nodes_equal,

@@ -39,7 +39,7 @@ def analyze_links(analysis: Analysis, cells: Sequence[MeasuredCell], _: Certific
         }
         for key, link in sorted(links.items()):
             for counter in _DIRECTIONS if link.kind in _DEVICE_LINKS else ("sent_bytes",):
-                values.append(_build_traffic_value(cell, name, key, link, counter))
+                values.append(_build_traffic_value(analysis, cell, name, key, link, counter))
         if not links:
             last = cell.records[-1]
             reason = last.reason if last.status != "ok" else "no link was counted"
@@ -96,10 +96,15 @@ def _links_of_record(record: Record) -> Sequence[Link]:
 
 
 def _build_traffic_value(
-    cell: MeasuredCell, name: str, key: tuple[int, str, str], link: Link, counter: str
+    analysis: Analysis,
+    cell: MeasuredCell,
+    name: str,
+    key: tuple[int, str, str],
+    link: Link,
+    counter: str,
 ) -> Value:
     def gigabytes_per_epoch(record: Record) -> float | None:
-        steps = epoch_steps(record.request)
+        steps = epoch_steps(record.request, analysis.epoch_images)
         sent = _link_bytes_per_step(record, key, counter)
         return sent * steps / 1e9 if sent is not None and steps else None
 

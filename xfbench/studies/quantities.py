@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import statistics as stdlib_statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from xfbench import statistics
 from xfbench.analysis import communication
+from xfbench.analysis.costs import gpu_utilization
 from xfbench.base import errors
 from xfbench.base.wording import pluralize
+from xfbench.host import media
 from xfbench.model.record import Record
 from xfbench.planning.study_form import Analysis
 from xfbench.statistics import Launches
@@ -20,7 +23,8 @@ class Quantity:
     """A number that describes a launch, such as its throughput.
 
     - `title`: the name of the quantity in sentences.
-    - `extract`: reads the number from a record; returns None if the record does not have it.
+    - `extract`: reads the number from a record; returns None if the record does not have it. A
+      measurement that all launches of a session share returns a number for each of its rounds.
     - `needs_steps`: whether only launches with valid step times count.
     - `lower_is_better`: whether a smaller number is better.
 
@@ -29,7 +33,7 @@ class Quantity:
 
     title: str
     unit: str
-    extract: Callable[[Record], float | None]
+    extract: Callable[[Record], float | Sequence[float] | None]
     needs_steps: bool = False
     lower_is_better: bool = False
 
@@ -38,7 +42,8 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
     """Return the quantity of each launch that counts, by block.
 
     A launch counts if it is ok and its value is positive. If `quantity.needs_steps` is true, the
-    launch must also have valid step times.
+    launch must also have valid step times. If all launches of a session share a measurement, its
+    rounds count in place of the launches.
     """
     values: dict[statistics.Block, float] = {}
     for record in records:
@@ -47,9 +52,14 @@ def counted_values_by_block(quantity: Quantity, records: Iterable[Record]) -> La
         if quantity.needs_steps and not statistics.has_valid_steps(record):
             continue
         value = quantity.extract(record)
-        if value is None or value <= 0:
-            continue
-        values[statistics.next_block(record, values)] = value
+        if isinstance(value, Sequence):
+            session = statistics.session_of(record)
+            values |= {
+                statistics.Block(session, 0, number, 0): of_round
+                for number, of_round in enumerate(value, 1)
+            }
+        elif value is not None and value > 0:
+            values[statistics.next_block(record, values)] = value
     return values
 
 
@@ -68,11 +78,17 @@ def score_launches(launches: Launches, quantity: Quantity) -> Launches:
 def find_quantity(analysis: Analysis) -> Quantity:
     """Return the quantity that `analysis.of` names. Raises UsageError if the name is unknown.
 
-    The time to solution is that of `analysis.epochs` epochs.
+    The time to solution is that of `analysis.epochs` epochs. Gigabytes of an epoch of synthetic
+    input are those of `analysis.epoch_images` images.
     """
     if analysis.of not in QUANTITIES:
         raise errors.unknown_name_error("quantity", analysis.of, QUANTITIES)
     quantity, epochs = QUANTITIES[analysis.of], analysis.epochs
+    if analysis.of == "exchanged_gigabytes" and analysis.epoch_images:
+        extract = partial(
+            minimum_sent_gigabytes_per_epoch, synthetic_epoch_images=analysis.epoch_images
+        )
+        return replace(quantity, extract=extract)
     if analysis.of != TIME_TO_SOLUTION:
         return quantity
 
@@ -144,9 +160,36 @@ def _epoch_images_per_second(record: Record) -> float | None:
     return images / stdlib_statistics.median(epoch.seconds for epoch in learning)
 
 
-def _minimum_sent_gigabytes_per_epoch(record: Record) -> float | None:
-    shares = communication.step_shares([record])
+def minimum_sent_gigabytes_per_epoch(
+    record: Record, synthetic_epoch_images: int | None = None
+) -> float | None:
+    """Return the gigabytes that all ranks must send in an epoch at least. None if unknown.
+
+    `synthetic_epoch_images`: number of images in an epoch of synthetic input. None: as many as in
+    the data set that the network was published with.
+    """
+    shares = communication.step_shares([record], synthetic_epoch_images)
     return shares.bytes_per_epoch / 1e9 if shares and shares.bytes_per_epoch else None
+
+
+def _gpu_copy_share(record: Record) -> float | None:
+    return record.observed.gpu_copy_share if record.observed else None
+
+
+def _sequential_read_gigabytes_per_second(record: Record) -> Sequence[float] | None:
+    """Return the speed of each round of sequential plain reads of the data set.
+
+    If some bytes are known to have come from memory, the speed is not that of the medium, and the
+    result is None. All bytes of a medium in memory come from there.
+    """
+    storage = record.storage
+    for reads in storage.reads if storage else ():
+        if reads.pattern == "sequential" and storage:
+            is_cold = media.compute_speed(reads).is_cold
+            if is_cold is False and storage.medium.device != "memory":
+                return None
+            return [each.bytes / each.seconds / 1e9 for each in reads.rounds]
+    return None
 
 
 def _computing_share(record: Record) -> float | None:
@@ -172,7 +215,12 @@ QUANTITIES = {
     "test_accuracy": Quantity("test accuracy", "of images", _test_accuracy),
     "peak_memory": Quantity("peak memory", "MB", _peak_memory_mb, lower_is_better=True),
     "exchanged_gigabytes": Quantity(
-        "exchange of an epoch", "GB", _minimum_sent_gigabytes_per_epoch, lower_is_better=True
+        "exchange of an epoch", "GB", minimum_sent_gigabytes_per_epoch, lower_is_better=True
     ),
     "computing_share": Quantity("computing", "%", _computing_share),
+    "gpu_utilization": Quantity("utilization of the GPU", "%", gpu_utilization),
+    "gpu_copy_share": Quantity("copying on the GPU", "%", _gpu_copy_share, lower_is_better=True),
+    "read_gigabytes_per_second": Quantity(
+        "sequential reading of the data", "GB/s", _sequential_read_gigabytes_per_second
+    ),
 }

@@ -27,6 +27,7 @@ from xfbench.worker import (
     observe,
     page_cache,
     profile,
+    utilization,
 )
 from xfbench.worker.core_latency import CoreLatencyProbe
 from xfbench.worker.evaluate import evaluate_on_test_set, finite_or_none
@@ -102,6 +103,7 @@ def train_and_measure(
         batch,
         links.LinkMeter(options.device, gpu),
         energy.EnergyMeter(options.device, gpu, perf_counter),
+        utilization.UtilizationMeter(gpu, perf_counter),
         core_latency_probe,
     )
     saved = _CheckpointSchedule(
@@ -126,7 +128,11 @@ def train_and_measure(
     device_use = series.energy.read(warm)
     usage, phases = series.cpu_usage_and_input_seconds(warm)
     series.measure_latency()
-    gpu_report = gpu and gpu_before and _describe_gpu(gpu, gpu_before, device_use)
+    gpu_report = (
+        gpu
+        and gpu_before
+        and _describe_gpu(gpu, gpu_before, device_use, series.utilization.read(warm))
+    )
     device_memory: dict[str, int | None] = getattr(trainer, "peak_device_memory", dict)()
     timed, traffic = series.counts[warm:], series.link_traffic_per_step()
     losses, seconds = list(series.losses), list(series.seconds)
@@ -175,13 +181,14 @@ def train_and_measure(
 
 
 def _describe_gpu(
-    gpu: nvml.Device, before: dict[str, Any], use: energy.DeviceUse
+    gpu: nvml.Device, before: dict[str, Any], use: energy.DeviceUse, busy_share: float | None
 ) -> dict[str, Any]:
     """Return the fields of a record's `Gpu`. Call this while the trainer still uses the device."""
     return {
         **nvml.describe_device_after_launch(before, gpu),
         "slowed_seconds": use.slowed_seconds,
         "slowed_of_seconds": use.slowed_of_seconds,
+        "utilization": busy_share,
     }
 
 
@@ -201,10 +208,11 @@ class _WindowSeries:
         batch: Any,
         meter: links.LinkMeter,
         energy_meter: energy.EnergyMeter,
+        utilization_meter: utilization.UtilizationMeter,
         cores: CoreLatencyProbe | None,
     ) -> None:
         self.trainer, self.feed, self.batch, self.meter = trainer, source, batch, meter
-        self.energy, self.cores = energy_meter, cores
+        self.energy, self.utilization, self.cores = energy_meter, utilization_meter, cores
         self.seconds: list[float] = []
         self.input_seconds: list[float] = []
         self.counts: list[int] = []
@@ -212,13 +220,14 @@ class _WindowSeries:
         self.restart_observation()
 
     def restart_observation(self) -> None:
-        """Restart the observation of threads, CPU time, traffic, energy and core latency."""
+        """Restart the observation of threads, CPU time, traffic, the device and core latency."""
         self.end_compile_processes()
         self.core_latencies: list[float] = []
         self.measure_latency()
         self.ticks = observe.thread_ticks()
         self.meter.restart()
         self.energy.restart(len(self.seconds))
+        self.utilization.interrupt(len(self.seconds))
         self.steps = sum(self.counts)
         self.since, self.cpu_seconds = perf_counter(), observe.cpu_seconds()
         self.descendants_seconds = observe.descendants_cpu_seconds()
@@ -298,6 +307,7 @@ class _WindowSeries:
         _add_ticks_to_start_values(self.ticks, ticks, observe.thread_ticks())
         self.meter.resume()
         self.energy.resume()
+        self.utilization.interrupt(len(self.seconds))
         return passed
 
     def run_window(self, steps: int) -> None:
@@ -314,6 +324,7 @@ class _WindowSeries:
         self.input_seconds.append(waited)
         self.counts.append(steps)
         self.energy.mark(len(self.seconds))
+        self.utilization.mark(len(self.seconds))
         if len(self.seconds) == 1 and hasattr(self.trainer, "end_compile_processes"):
             self.run_untimed(self.end_compile_processes)  # the first step has compiled the network
         if perf_counter() - self.measured_at > _LATENCY_INTERVAL_SECONDS:
@@ -538,6 +549,7 @@ def _train_and_evaluate_epochs(
         series.energy.pause()
         result.update(evaluate_on_test_set(series.trainer, data.test, batch_size))
         series.energy.resume()
+        series.utilization.interrupt(len(series.seconds))
         learning.append(result)
         checkpoints.take_if_due(epoch, request["epochs"])
     warm = warm or len(series.seconds)

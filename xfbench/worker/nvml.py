@@ -37,6 +37,8 @@ _REASONS = {
 _NOT_RECORDED = ("busy", "pids", "foreign")  # what `read_device_state` returns for this module
 # By number (nvmlComputeMode_t): how many processes may compute on the device.
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
+_MAX_NVLINKS = 18
+_NVLINK_ENDS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
 # Causes of low clocks whose durations NVML counts, with their numbers (nvmlPerfPolicyType_t).
 _POLICIES = {"power": 0, "thermal": 1, "sync boost": 2, "board limit": 3, "reliability": 5}
 
@@ -61,6 +63,21 @@ class _Violation(ctypes.Structure):
     """
 
     _fields_ = [(name, ctypes.c_ulonglong) for name in ("moment", "held")]
+
+
+class _PciInfo(ctypes.Structure):
+    """nvml.h's nvmlPciInfo_t."""
+
+    _fields_ = [
+        ("legacy_id", ctypes.c_char * 16),
+        *((name, ctypes.c_uint) for name in ("domain", "bus", "slot", "ids", "subsystem")),
+        ("id", ctypes.c_char * 32),
+    ]
+
+    @property
+    def address(self) -> str:
+        """The address as `lspci` writes it."""
+        return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}"
 
 
 class _ProcessV1(ctypes.Structure):
@@ -232,6 +249,12 @@ def energy_joules(device: Device) -> float | None:
     return None if used is None else float(used.value / 1e3)
 
 
+def busy_share(device: Device) -> float | None:
+    """Return the share of NVML's last sample period in which a kernel ran. None if unknown."""
+    utilization = device.query("nvmlDeviceGetUtilizationRates", _Utilization())
+    return None if utilization is None else float(utilization.gpu / 100)
+
+
 def slowed_seconds(device: Device) -> Dict[str, float]:
     """Return for how long each cause has held the clock down since the driver was loaded.
 
@@ -242,6 +265,37 @@ def slowed_seconds(device: Device) -> Dict[str, float]:
         for cause, policy in _POLICIES.items()
     }
     return {cause: violation.held / 1e9 for cause, violation in violations.items() if violation}
+
+
+def describe_connections(device: Device) -> Dict[str, Any]:
+    """Return what connects the device.
+
+    - `address`: its PCI address, which tells devices apart. None if unknown.
+    - `nvlinks`: for each active NVLink, the `kind` of what it leads to ("gpu", "cpu", "switch", or
+      None if unknown), and the `address` of that.
+    - `pcie_generation`, `pcie_lanes`: the most that the device and its slot can do. None if
+      unknown.
+    """
+    nvlinks = []
+    for link in range(_MAX_NVLINKS):
+        state = device.query("nvmlDeviceGetNvLinkState", ctypes.c_uint(), link)
+        if state is None or state.value != 1:
+            continue
+        kind = device.query("nvmlDeviceGetNvLinkRemoteDeviceType", ctypes.c_uint(), link)
+        remote = device.query("nvmlDeviceGetNvLinkRemotePciInfo_v2", _PciInfo(), link)
+        nvlinks.append(
+            {
+                "kind": None if kind is None else _NVLINK_ENDS.get(kind.value),
+                "address": remote and remote.address,
+            }
+        )
+    own = device.query("nvmlDeviceGetPciInfo_v3", _PciInfo())
+    return {
+        "address": own and own.address,
+        "nvlinks": nvlinks,
+        "pcie_generation": device.query_mode("nvmlDeviceGetMaxPcieLinkGeneration"),
+        "pcie_lanes": device.query_mode("nvmlDeviceGetMaxPcieLinkWidth"),
+    }
 
 
 def cpus_near(device: Device) -> Set[int]:
@@ -285,7 +339,6 @@ def read_device_state(device: Device) -> Dict[str, Any]:
     - `foreign`: the names of those processes that do not belong to this launch.
     """
     memory = device.query("nvmlDeviceGetMemoryInfo", _Memory())
-    utilization = device.query("nvmlDeviceGetUtilizationRates", _Utilization())
     # NVML has two names for this function. Drivers of all versions provide the older one.
     reasons = device.query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     pids = _list_process_ids(device)
@@ -301,7 +354,7 @@ def read_device_state(device: Device) -> Dict[str, Any]:
         "power_limit_watts": device.query_number("nvmlDeviceGetEnforcedPowerLimit", 1e-3),
         "memory_bytes": memory and memory.used,
         "memory_of_bytes": memory and memory.total,
-        "busy": utilization and utilization.gpu / 100,
+        "busy": busy_share(device),
         "slowed_by": [cause for bit, cause in _REASONS.items() if reasons and reasons.value & bit],
         "pids": pids,
         "foreign": _foreign_process_names(pids or []),

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Set
 
-_NODES = Path("/sys/devices/system/node")
+NODE_FOLDER = Path("/sys/devices/system/node")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PREFERRED = 1  # set_mempolicy(2)
 _SYSTEM_CALL = {"x86_64": 238, "aarch64": 237, "ppc64le": 261}
@@ -36,20 +36,25 @@ def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
         return ""
 
 
-def numa_nodes(kind: str, folder: Path = _NODES) -> Set[int]:
+def numa_nodes(kind: str, folder: Path = NODE_FOLDER) -> Set[int]:
     """Return the numbers of the NUMA nodes of one kind. Empty if the system has no such list.
 
     `kind`: "has_memory" (nodes with memory) or "has_cpu" (nodes with processors).
     """
+    return read_number_list(folder / kind)
+
+
+def read_number_list(file: Path) -> Set[int]:
+    """Return the numbers in a file of the system, such as "0-3,8". Empty without the file."""
     try:
-        text = (folder / kind).read_text().strip()
+        text = file.read_text().strip()
     except OSError:
         return set()
-    node_numbers: Set[int] = set()
+    numbers: Set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        node_numbers |= set(range(int(first), int(last or first) + 1))
-    return node_numbers
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def prefer_memory_of_node(node: int) -> str | None:

@@ -126,6 +126,50 @@ int nvmlDeviceGetCpuAffinity(void *device, unsigned size, unsigned long *cpus) {
   return failed;
 }
 
+struct pci { char legacy[16]; unsigned domain, bus, slot, ids, subsystem; char id[32]; };
+
+int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci) {
+  memset(pci, 0, sizeof *pci);
+  pci->bus = (unsigned)number_of(device);
+  return 0;
+}
+
+/* "nvlinks_N" has what each NVLink of device N leads to: the number of a device, cpu or switch. */
+static int nvlink(void *device, unsigned link, char *end, unsigned size) {
+  char name[32];
+  snprintf(name, sizeof name, "nvlinks_%lu", number_of(device) - 1);
+  return item(name, link, end, size);
+}
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active) {
+  char end[32];
+  *active = 1;
+  return nvlink(device, link, end, sizeof end);
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, unsigned *kind) {
+  char end[32];
+  int failed = nvlink(device, link, end, sizeof end);
+  *kind = !failed && !strcmp(end, "cpu") ? 1 : !failed && !strcmp(end, "switch") ? 2 : 0;
+  return failed;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, struct pci *pci) {
+  char end[32];
+  int failed = nvlink(device, link, end, sizeof end);
+  memset(pci, 0, sizeof *pci);
+  pci->bus = failed ? 0 : (unsigned)atoi(end) + 1;
+  return failed;
+}
+
+int nvmlDeviceGetMaxPcieLinkGeneration(void *device, unsigned *generation) {
+  return whole("pcie_generation", generation);
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(void *device, unsigned *lanes) {
+  return whole("pcie_lanes", lanes);
+}
+
 int nvmlDeviceGetPersistenceMode(void *device, unsigned *mode) { return whole("persistence", mode); }
 int nvmlDeviceGetComputeMode(void *device, unsigned *mode) { return whole("compute_mode", mode); }
 
