@@ -120,8 +120,8 @@ def find_verdict(document, sentence):
     return judged["verdict"]
 
 
-FASTER_THAN_K40 = "With Caffe, one KNL was 2 times as fast as one K40."
-SLOWER_THAN_P100 = "With Caffe, one KNL was 40 to 80 % slower than one P100."
+FASTER_THAN_K40 = "With Caffe, one KNL was about 2 times as fast as one K40."
+SLOWER_THAN_P100 = "With Caffe, one KNL was about 40 to 80 % slower than one P100."
 TWO_EQUAL_P100 = "2 KNL were about as fast as one P100 with CaffeNet, AlexNet and GoogLeNet."
 
 

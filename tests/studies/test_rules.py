@@ -6,6 +6,7 @@ bounds, or outside, or was launched once.
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
@@ -14,7 +15,15 @@ from xfbench.base import digests
 from xfbench.host.machine import describe_machine
 from xfbench.model.facts import workload_facts
 from xfbench.model.features import FEATURES, Support
-from xfbench.model.record import Checkpoints, Communication, Epoch
+from xfbench.model.record import (
+    Checkpoints,
+    Communication,
+    Epoch,
+    Medium,
+    ReadRound,
+    Reads,
+    Storage,
+)
 from xfbench.planning import experiment
 from xfbench.studies import answer, cells, running
 from xfbench.workloads import workloads
@@ -45,14 +54,15 @@ RULES = [
     for name in experiment.list_names()
     for analysis_number, analysis in enumerate(experiment.load(name).analysis)
     for number, _ in enumerate(analysis.claim)
+    if analysis.over != "machine"  # test_machine_comparison.py has these
 ]
 
 
 @pytest.fixture
-def build_record(record):
+def build_record(record, build_gpu):
     """Return a function that makes a launch of a cell, with a value of a quantity."""
 
-    def build(cell, launch, quantity, value):
+    def build(cell, launch, quantity, value, rounds=5):
         request = cell.request(launch)
         fields = {
             "request": request,
@@ -65,7 +75,17 @@ def build_record(record):
         if quantity == "images_per_second":
             step_s = cell.global_batch_size / value
         fields |= SETTERS.get(quantity, lambda *_: {})(cell, value, step_s)
-        return record(steps=(step_s,) * 9, launch=launch, fields=fields)
+        if quantity == "read_gigabytes_per_second":
+            fields["storage"] = build_storage(cell, value, rounds)
+        made = record(steps=(step_s,) * 9, launch=launch, fields=fields)
+        share = value if value < 1 else value / (4 * USUAL)  # if ratios of shares count
+        observed = made.observed.model_copy(
+            update={
+                "gpus": (build_gpu("K", utilization=share),),
+                "gpu_copy_share": share,
+            }
+        )
+        return vary_record(made, observed=observed) if quantity.startswith("gpu_") else made
 
     return build
 
@@ -93,7 +113,29 @@ def set_computing_share(_, value, step_s):
     return {"communication": Communication(strategy="s", bytes_per_step=1, **waiting, **computing)}
 
 
+def set_exchanged_bytes(_, value, step_s):
+    fields = set_computing_share(_, 0.5, step_s)
+    byte_count = {"bytes_per_step": int(1e6 * value)}
+    return {"communication": fields["communication"].model_copy(update=byte_count)}
+
+
+def build_storage(cell, gigabytes_per_second, rounds):
+    """Return what a launch says of its medium, with so many rounds of plain reads."""
+    counts = {"bytes": 10**9, "operations": 1, "resident_bytes": 0, "device_bytes": 10**9}
+    of_rounds = tuple(
+        ReadRound(seconds=1 / gigabytes_per_second / noise, **counts) for noise in NOISE[:rounds]
+    )
+    reads = Reads(pattern="sequential", block_bytes=1, random=False, rounds=of_rounds)
+    file_system, _, device = cell.data_set.medium.partition(" on ")
+    sizes = {"block_bytes": 1, "total_bytes": 1, "free_bytes": 1}
+    medium = Medium(file_system=file_system, device=device, **sizes)
+    return Storage(medium=medium, reads=(reads,))
+
+
+# Quantities of launches that train epochs.
+LEARNED = ("test_accuracy", "epoch_images_per_second", "read_gigabytes_per_second")
 SETTERS = {
+    "exchanged_gigabytes": set_exchanged_bytes,
     "epoch_images_per_second": set_epoch_speed,
     "test_accuracy": set_accuracy,
     "save_seconds": set_save_seconds,
@@ -109,8 +151,10 @@ def inside_and_outside(claim):
     return (low * 1.3, low * 0.6) if high is None else (high * 0.7, high * 1.5)
 
 
-def list_cells(study, size):
+@cache
+def list_cells(name, size):
     """Return the cells of the study, with each medium that its claims name."""
+    study = experiment.load(name)
     plan = running.plan_study_and_write_data(study, size, running.Choices())
     found = [cell for cell, _ in plan.plan.protocols] + [cell for cell, _ in plan.skipped_cells]
     for search in plan.searches:
@@ -172,10 +216,8 @@ def rules_of(*names):
 
 def judge(rule, size, records, certificates=None):
     """Return the verdict on the rule's claim, and its reason."""
-    study = experiment.load(rule.study)
-    finding = answer.answer_study(study, size, records, certificates or {}).findings[
-        rule.analysis_number
-    ]
+    study = experiment.load(rule.study).model_copy(update={"analysis": [rule.analysis]})
+    [finding] = answer.answer_study(study, size, records, certificates or {}).findings
     [judged] = [each for each in finding.judged if each.text == rule.claim.text]
     return judged.verdict, judged.why
 
@@ -186,9 +228,20 @@ def test_claim_holds_fails_or_stays_open_by_the_records(
     rule, verdict, build_record, data_folder, monkeypatch
 ):
     monkeypatch.setenv("XFBENCH_DATA", str(data_folder))
-    study = experiment.load(rule.study)
-    study_cells = list_cells(study, "paper")
-    quantity = rule.analysis.of
+    analysis, where = rule.analysis, rule.claim.where
+    study_cells = [
+        cell
+        for cell in list_cells(rule.study, "paper")
+        if cell.seed == 0
+        and all(
+            getattr(cell, name) == where[name]
+            for name in {"workload", "data", "framework"} & {*where} - {analysis.over}
+        )
+    ]
+    without_epochs = [cell for cell in study_cells if not cell.epochs]
+    if analysis.of not in LEARNED and without_epochs:
+        study_cells = without_epochs
+    quantity = analysis.of
     probes = [build_record(cell, 1, quantity, USUAL) for cell in study_cells]
     measured = [cell for cell in cells.group_cells(probes) if cell.matches(rule.analysis.where)]
     inside, outside = inside_and_outside(rule.claim)
@@ -196,7 +249,7 @@ def test_claim_holds_fails_or_stays_open_by_the_records(
     values = choose_values(rule, measured, target)
     launches = NOISE[:1] if verdict == "cannot be told" else NOISE
     records = [
-        build_record(cell, launch, quantity, values[probe.cell] * noise)
+        build_record(cell, launch, quantity, values[probe.cell] * noise, len(launches))
         for cell, probe in zip(study_cells, probes, strict=True)
         if probe.cell in values
         for launch, noise in enumerate(launches, 1)
@@ -215,7 +268,7 @@ def test_claim_about_the_best_value_by_the_records(rule, verdict, build_record, 
     launches = NOISE[:1] if verdict == "cannot be told" else NOISE
     records = [
         build_record(cell, launch, "images_per_second", USUAL * noise * speed)
-        for cell in list_cells(experiment.load(rule.study), size)
+        for cell in list_cells(rule.study, size)
         for speed in [2 if cell.threads == fastest else 1]
         for launch, noise in enumerate(launches, 1)
     ]
@@ -228,7 +281,7 @@ def test_claim_about_divergence_by_the_records(
     rule, verdict, build_record, data_folder, monkeypatch
 ):
     monkeypatch.setenv("XFBENCH_DATA", str(data_folder))
-    study_cells = list_cells(experiment.load(rule.study), "paper")
+    study_cells = list_cells(rule.study, "paper")
     count = {"holds": 8, "does not hold": 12, "cannot be told": 1}[verdict]
     records = [
         build_record(cell, launch, "test_accuracy", USUAL)
@@ -255,7 +308,7 @@ def test_claim_about_divergence_by_the_records(
 @pytest.mark.parametrize("rule", rules_of("out_of_memory"))
 def test_claim_about_the_largest_batch_by_the_records(rule, verdict, fits, fails, build_record):
     records = []
-    for cell in list_cells(experiment.load(rule.study), "paper"):
+    for cell in list_cells(rule.study, "paper"):
         if cell.workload != rule.claim.where["workload"]:
             continue
         if cell.fixed_batch_size <= fits:
@@ -276,7 +329,7 @@ def test_claim_about_parallel_speedup_by_the_records(
 ):
     monkeypatch.setenv("XFBENCH_DATA", str(data_folder))
     records = []
-    for cell in list_cells(experiment.load(rule.study), "paper"):
+    for cell in list_cells(rule.study, "paper"):
         ranks = rule.claim.where["ranks"]
         if cell.workload != "convnet" or cell.ranks not in (1, ranks) or cell.seed >= seeds:
             continue
@@ -305,6 +358,27 @@ def test_claim_about_support_by_the_records(rule, verdict, supported, build_reco
     )
     records = [
         vary_record(build_record(cell, 1, "", USUAL), support=support, measurement=None)
-        for cell in list_cells(experiment.load(rule.study), "smoke")
+        for cell in list_cells(rule.study, "smoke")
     ]
     assert judge(rule, "smoke", records)[0] == verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "factor", "launches"),
+    [("holds", 0.125, 5), ("does not hold", 1, 5), ("cannot be told", 0.125, 1)],
+)
+@pytest.mark.parametrize("rule", rules_of("range"))
+def test_claim_about_the_range_by_the_records(
+    rule, verdict, factor, launches, build_record, data_folder, monkeypatch
+):
+    monkeypatch.setenv("XFBENCH_DATA", str(data_folder))
+    low, high = rule.claim.low, rule.claim.high
+    spread = factor * high if low is None else 0.025
+    spread = 3 if verdict == "does not hold" else spread
+    records = [
+        build_record(cell, number + 1, rule.analysis.of, USUAL * math.exp(spread * number / 4))
+        for cell in list_cells(rule.study, "paper")
+        for number in range(launches)
+    ]
+    verdict_here, why = judge(rule, "paper", records)
+    assert verdict_here == verdict, why

@@ -202,9 +202,20 @@ def _agreement(interval: Interval, claim: Claim, family: int) -> Agreement:
         return "yes"
     factor = _widening_factor(interval.confidence, interval.launches, family)
     widened_low, widened_high = (
-        interval.value + factor * (end - interval.value) for end in (interval.low, interval.high)
+        _widen(interval.value, end, factor) for end in (interval.low, interval.high)
     )
     return "no" if widened_high < low or widened_low > high else "unknown"
+
+
+def _widen(value: float, end: float, factor: float) -> float:
+    """Return an end of an interval that is `factor` times as far from the value.
+
+    Positive figures are widened as their logarithms, because their intervals are those of
+    logarithms.
+    """
+    if min(value, end) > 0:
+        return value * float((end / value) ** factor)
+    return value + factor * (end - value)
 
 
 def _widening_factor(confidence: float, launches: int, family: int) -> float:
