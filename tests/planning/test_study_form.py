@@ -175,7 +175,8 @@ def test_published_figures_match_the_sources_and_analyses(name):
     figures = answer.published_figures(study)
     published_findings = published.findings(name)
     assert {finding.citation.key for finding in published_findings} == set(study.sources)
-    units = {"efficiency": "%", "spread": "%", "ratio": "times", "out_of_memory": "images"}
+    units = {"efficiency": "%", "spread": "%", "range": "%", "ratio": "times"}
+    units |= {"out_of_memory": "images"}
     for analysis in study.analysis:
         unit = units.get(analysis.name) or quantities.find_quantity(analysis).unit
         matching_figures = [
