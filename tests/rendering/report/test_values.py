@@ -177,7 +177,8 @@ def test_summary_is_no_more_certain_than_the_ranks(board, measured):
     assert summary.certainty[0].startswith("Rank 1–2 of 2: not distinguishable from 1 other.")
     # The sentence names only the settings that differ.
     assert summary.certainty[0].endswith(
-        f"These may also be first: {3 - summary.best.threads} threads."
+        f"These may also be first: {3 - summary.best.threads} threads (0.99–1.00 times as fast, "
+        "launch by launch)."
     ), summary
     best_threads = summary.best.threads
     few = [r for r in openblas_records if r.request.threads == best_threads or r.request.launch < 3]
