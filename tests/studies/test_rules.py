@@ -222,6 +222,7 @@ def judge(rule, size, records, certificates=None):
     return judged.verdict, judged.why
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("verdict", ["holds", "does not hold", "cannot be told"])
 @pytest.mark.parametrize("rule", rules_of("ratio", "efficiency", "values"))
 def test_claim_holds_fails_or_stays_open_by_the_records(
