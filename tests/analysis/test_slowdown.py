@@ -413,5 +413,5 @@ def test_slowdowns_without_a_claim_and_noisy_launches_are_named(make_launches):
     text = slowdown_tables.FORMATS["text"](
         slowdown.build_slowdown_tables(all_tables(certified, certificates))
     )
-    assert "Ranks may change: mxnet in lenet." in text and "torch in lenet" not in text
+    assert "Ranks may change: mxnet in lenet (" in text and "torch in lenet" not in text
     assert "5 of 15 launches were noisy" in text

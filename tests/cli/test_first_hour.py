@@ -281,7 +281,7 @@ def test_an_empty_selection_names_the_values_that_exist(command, run_inline, res
     [
         ("results list -f tocrh", "framework is one of torch, caffe, mxnet"),
         ("results list --where threads=3", "threads is one of 1, 2, 10"),
-        ("results list --where scaling=none", "scaling is one of weak, or null"),
+        ("results list --where scaling=none", "none has a scaling"),
         ("results list -f caffe --where threads=2", "with request.threads=2, framework is one of"),
         ("compare --self machine=zzz", "machine is one of unknown machine"),
         ("compare --self framework=torch,threads=10", "with framework=torch, threads is one of 2"),

@@ -261,7 +261,7 @@ def test_dry_run_warns_of_a_budget_below_the_first_rung(run_process, odd_framewo
     )
     assert "too short" not in run_process("tune", *over.split(), "--budget", "30s").stderr
     # The 10 launches of the confirmation take 11 s each.
-    assert "budget: all settings need at least 3 min; a smaller" in outcome.stdout
+    assert "budget: all settings need at least 3 min. A smaller" in outcome.stdout
     document = json.loads(run_process("tune", *over.split(), "--json").stdout)
     assert document["needed_seconds"] == pytest.approx(29 + 10 * 11)
 

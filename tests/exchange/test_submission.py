@@ -313,7 +313,7 @@ def test_non_empty_target_or_no_records_is_a_usage_error(store, folder, tmp_path
 def test_cli_submits_validates_imports_and_merges(run_inline, store, tmp_path):
     assert run_inline("results", "submit", "given").stdout.startswith("8 records written")
     assert run_inline("results", "validate", "given").returncode == 0
-    assert run_inline("results", "validate").stdout.startswith("8 records")
+    assert run_inline("results", "validate").stdout.startswith("9 records")
     partial_submission = run_inline(
         "results", "submit", "some", "--where", "request.global_batch_size=8", "--json"
     )

@@ -142,8 +142,8 @@ def _notes_on_certainty(table: Slowdown) -> Iterator[str]:
             networks[doubtful].append(line.name)
     for names, lines in networks.items():
         yield (
-            f"Ranks may change: {', '.join(lines)} in {', '.join(names)}. Their launches are too "
-            "few, too different or mostly noisy (xfbench leaderboard)."
+            f"Ranks may change: {', '.join(lines)} in {', '.join(names)} (few, different or mostly "
+            "noisy launches: xfbench leaderboard)."
         )
     if noise := noise_note(sum(row.noisy for row in rows), sum(len(row.speeds) for row in rows)):
         yield noise

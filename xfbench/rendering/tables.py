@@ -46,8 +46,8 @@ _BEST_NOTE = (
 )
 _FEW_NOTE = f"indicative, smoke: fewer than {CLAIM_LAUNCHES} launches support no claim."
 _WIDE_NOTE = (
-    f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} % (its ends differ by a "
-    f"factor of more than {(1 + CLAIM_HALF_WIDTH) ** 2:.2f}), because launches differ too much."
+    f"indicative: the interval is wider than ±{100 * CLAIM_HALF_WIDTH:.0f} %: its ends differ by a "
+    f"factor of more than {(1 + CLAIM_HALF_WIDTH) ** 2:.2f}."
 )
 _TWO_SESSIONS_NOTE = (
     "indicative: two sessions do not show how much sessions differ. --where 'created>=TIME' leaves "
@@ -853,7 +853,7 @@ def _order_note(table: Table) -> str:
     which = ", ".join(names) if are_names_clear else f"{len(doubtful)} of {len(table.rows)} rows"
     if len(doubtful) == len(table.rows):
         which = "all rows"
-    return f"Ranks may change: {which}. Their launches are too few, too different or mostly noisy."
+    return f"Ranks may change: {which} (few, different or mostly noisy launches)."
 
 
 def idle_threads_note(texts: Sequence[str], *, with_advice: bool = True) -> str:
