@@ -708,24 +708,34 @@ def incomparable_reason(
     wrong = (wrong_batch_reason(record, certificates) for record in (*a, *b))
     if reason := next(filter(None, wrong), None):
         return reason
-    last_a, last_b = a[-1], b[-1]
-    is_known = all(record.software and record.workload for record in (last_a, last_b))
-    if is_known and _network_and_code_key(last_a) == _network_and_code_key(last_b):
+    if have_same_code(a[-1], b[-1]):
         return None
     return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
 
 
-def _network_and_code_key(record: Record) -> tuple[Any, ...]:
+def have_same_code(a: Record, b: Record, *, by_same_ranks: bool = True) -> bool:
+    """Return whether two records are of the same network, and of the same code.
+
+    `by_same_ranks`: whether the number of ranks and their strategy must be the same too.
+    """
+    if not all(record.request and record.software and record.workload for record in (a, b)):
+        return False
+    left, right = (_network_and_code_key(record, by_same_ranks) for record in (a, b))
+    return left == right
+
+
+def _network_and_code_key(record: Record, by_same_ranks: bool) -> tuple[Any, ...]:
     """Return the values of a record that decide which network is trained, and with which code."""
     assert record.request and record.software and record.workload
     request = record.request
+    ranks = (request.ranks, request.strategy, request.strategy_options) if by_same_ranks else ()
     return (
         record.workload.digest,
         record.software.adapter_digest,
         record.software.worker_digest if request.revision else None,
         record.software.environment_digest,
         *(request.framework, request.kernel, request.device, request.precision),
-        *(request.ranks, request.strategy, request.strategy_options),
+        *ranks,
     )
 
 

@@ -11,6 +11,7 @@ from xfbench import pairwise, statistics
 from xfbench.analysis import best_comparison, means, scaling
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base.wording import pluralize
+from xfbench.model.record import is_asynchronous
 from xfbench.planning.study_form import Analysis, Claim, Scalar
 from xfbench.statistics import Interval, Launches
 from xfbench.studies import cells as of_cells
@@ -573,6 +574,8 @@ def _build_value(
     if interval and analysis.of == TIME_TO_SOLUTION:
         basis = describe_time_basis(cell.ok_records()[-1])
         note = "; ".join(filter(None, (note, basis)))
+    if is_asynchronous(cell.records[-1]):
+        note = "; ".join(filter(None, (note, "asynchronous")))
     x = float(setting_value) if isinstance(setting_value, int | float) else None
     return Value(
         name=of_cells.cell_name(cell, all_cells, omitted),

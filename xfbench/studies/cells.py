@@ -15,7 +15,7 @@ from xfbench.analysis.learning import has_diverged
 from xfbench.execution import probing
 from xfbench.model import adapter
 from xfbench.model.machines import architecture_of_record, is_part_of_architecture
-from xfbench.model.record import Record
+from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import SOLVER, Request, describe_solver_setting
 from xfbench.model.strategy import format_options
 from xfbench.planning import matching
@@ -281,11 +281,19 @@ def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certific
 
     Return None if both cells train the same network. On different machines, also cells with the
     same code need certificates, because a certificate covers one kind of machine.
+
+    Asynchronous ranks have no certificate, because their weights differ from run to run. They are
+    compared with the same network and code on any number of ranks.
     """
     ok_records = [*a.ok_records(), *b.ok_records()]
     if a.setting("machine") != b.setting("machine"):
         reasons = (leaderboard.unranked_reason(record, certificates) for record in ok_records)
         return next(filter(None, reasons), None)
+    if any(map(is_asynchronous, ok_records)) and comparison.have_same_code(
+        ok_records[0], ok_records[-1], by_same_ranks=False
+    ):
+        wrong = (leaderboard.wrong_batch_reason(record, certificates) for record in ok_records)
+        return next(filter(None, wrong), None)
     return comparison.incomparable_reason(a.ok_records(), b.ok_records(), certificates)
 
 
