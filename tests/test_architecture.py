@@ -46,14 +46,14 @@ CLOCKS = [*STOPWATCHES, "time.time", "time.monotonic", "time.clock_gettime", "da
 # Only `worker.loop` times training. The others measure what the machine and its storage can do.
 READ_CLOCKS = (
     *("xfbench.worker.loop", "xfbench.worker.reading"),
-    *("xfbench.host.roofline", "xfbench.worker.pingpong"),
+    *("xfbench.host.roofline", "xfbench.worker.pingpong", "xfbench.worker.memory_copy"),
 )
 # All other messages go through `terminal_text`, which escapes control characters.
 WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 TRANSLATION_MODULES = (
     *("train", "graph", "pooling", "update", "exchange", "compiled"),
-    *("checkpoint", "device", "profile", "programs", "reader", "native"),
+    *("checkpoint", "copies", "device", "profile", "programs", "reader", "native"),
 )
 
 

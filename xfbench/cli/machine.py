@@ -51,10 +51,13 @@ def machine(
     """
     if read is not None:
         _measure_and_print_read_speed(read, size_mib * _MIB, as_json)
-        return
-    if links:
+    elif links:
         _measure_and_print_links(as_json)
-        return
+    else:
+        _print_machine(as_json)
+
+
+def _print_machine(as_json: bool) -> None:
     from dataclasses import asdict
 
     from xfbench.host import machine as machine_facts

@@ -293,10 +293,7 @@ def report(
         xfbench study report kernels --figures figures --figure-format pdf
     """
     from xfbench.base import paths
-    from xfbench.base.wording import pluralize
     from xfbench.planning import experiment
-    from xfbench.rendering import plots
-    from xfbench.studies import render
 
     chosen_study = experiment.load(name)
     if output is not None:
@@ -320,12 +317,21 @@ def report(
     else:
         _write_answer(study_answer, output, as_json)
     if figures:
-        drawn = [
-            (f"{chosen_study.name} {figure.title}", f"{chosen_study.title}: {figure.title}", figure)
-            for figure in render.list_figures(study_answer)
-        ]
-        files = plots.write_figures(drawn, figures, figure_formats)
-        say(f"{figures}: {pluralize(len(files), 'file')}{', and captions' if files else ''}")
+        _write_figures(study_answer, figures, figure_formats)
+
+
+def _write_figures(study_answer: Answer, folder: Path, figure_formats: Sequence[str]) -> None:
+    from xfbench.base.wording import pluralize
+    from xfbench.rendering import plots
+    from xfbench.studies import render
+
+    study = study_answer.study
+    drawn = [
+        (f"{study.name} {figure.title}", f"{study.title}: {figure.title}", figure)
+        for figure in render.list_figures(study_answer)
+    ]
+    files = plots.write_figures(drawn, folder, figure_formats)
+    say(f"{folder}: {pluralize(len(files), 'file')}{', and captions' if files else ''}")
 
 
 def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:
