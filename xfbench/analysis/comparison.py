@@ -720,8 +720,7 @@ def have_same_code(a: Record, b: Record, *, by_same_ranks: bool = True) -> bool:
     """
     if not all(record.request and record.software and record.workload for record in (a, b)):
         return False
-    left, right = (_network_and_code_key(record, by_same_ranks) for record in (a, b))
-    return left == right
+    return _network_and_code_key(a, by_same_ranks) == _network_and_code_key(b, by_same_ranks)
 
 
 def _network_and_code_key(record: Record, by_same_ranks: bool) -> tuple[Any, ...]:

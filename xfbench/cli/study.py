@@ -535,8 +535,8 @@ def _build_answer(
     - `results_folder`: the folder that commands in the answer and in errors name.
     - `against`: a part of the name of the machine that is the baseline; "": as in the study's file.
 
-    Raises UsageError if the size is None and no record of the study is ok, or if `against` is not
-    about one machine, and NoMatchError if no record meets the conditions.
+    Raises UsageError if `against` is not about one machine, or if the size is None and no record of
+    the study is ok. Raises NoMatchError if no record meets the conditions.
     """
     from xfbench.base import errors, paths
     from xfbench.studies import answer, cells, gathering

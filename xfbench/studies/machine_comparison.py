@@ -82,7 +82,7 @@ def judge_claims_against_machines(
 
     Returns the analysis without these claims, and their verdicts.
     """
-    judged: list[JudgedClaim] = []
+    verdicts: list[JudgedClaim] = []
     for claim in analysis.claim:
         if not claim.against:
             continue
@@ -91,9 +91,9 @@ def judge_claims_against_machines(
         chosen = [cell for cell in cells if cell.matches(claim.where) or cell.matches(baseline)]
         alone = claim.model_copy(update={"against": ""})
         changes = {"against": claim.against, "claim": (alone,)}
-        judged += analyze(analysis.model_copy(update=changes), chosen, certificates).judged
+        verdicts += analyze(analysis.model_copy(update=changes), chosen, certificates).judged
     others = tuple(claim for claim in analysis.claim if not claim.against)
-    return analysis.model_copy(update={"claim": others}), tuple(judged)
+    return analysis.model_copy(update={"claim": others}), tuple(verdicts)
 
 
 def describe_ranges(ratios: Sequence[Value]) -> tuple[str, ...]:
@@ -109,10 +109,10 @@ def describe_ranges(ratios: Sequence[Value]) -> tuple[str, ...]:
     notes = []
     for parts, values in groups.items():
         if len(values) > 1:
-            ends = sorted(values.items(), key=lambda item: item[1])
+            extremes = sorted(values.items(), key=lambda item: item[1])
             low, high = (
                 f"{format_number_without_unit(value, 'times')} ({name})"
-                for name, value in (ends[0], ends[-1])
+                for name, value in (extremes[0], extremes[-1])
             )
             notes.append(f"{', '.join(parts)}: {low} to {high} times")
     return (*notes, *describe_missing_intervals(ratios))

@@ -87,11 +87,11 @@ def replace_optional_data_sets_by_folders(
     data, absent = [], []
     for data_name in matrix.data or ():
         name, _, medium = data_name.partition("@")
-        found = folders.get(name, [])
+        copies = folders.get(name, [])
         if name not in study.present:
             data.append(data_name)
-        elif found:
-            data += found if medium == _ALL_MEDIA else found[:1]
+        elif copies:
+            data += copies if medium == _ALL_MEDIA else copies[:1]
         else:
             absent.append(name)
     if data == list(matrix.data or ()):

@@ -67,7 +67,7 @@ def analyze_nodes_equal(
             target = str(row.baseline.setting("machine"))
             lines.append((row.configuration, row.machine, number, uncertainty, target))
             answers.append(f"{row.machine}, against {target} ({row.configuration}): {number}")
-    plain_analysis, judged = machine_comparison.judge_claims_against_machines(
+    plain_analysis, verdicts = machine_comparison.judge_claims_against_machines(
         analysis, cells, certificates, analyze_nodes_equal
     )
     return Finding(
@@ -77,7 +77,7 @@ def analyze_nodes_equal(
         unit="times",
         values=tuple(values),
         judged=(
-            *judged,
+            *verdicts,
             *judge_claims_with_bounds(
                 plain_analysis.claim,
                 values,
