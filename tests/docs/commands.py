@@ -100,6 +100,9 @@ STATUS = {
 
 # Commands that another test runs.
 RUN_BY_OTHER_TESTS = {
+    "xfbench study report architectures --with theirs.tar.gz --against P100": (
+        "needs records of two machines: tests/studies/test_machine_comparison.py"
+    ),
     "xfbench run --revisions HEAD~1,HEAD --framework torch --workload lenet --launches 5": (
         "needs a clone with history: tests/cli/test_revisions.py"
     ),
