@@ -241,9 +241,22 @@ def list_faults_of_results(results: Path, kit: Path) -> list[str]:
     if not certificates:
         faults.append("there are no certificates")
     for certificate in certificates:
-        if not isinstance(certificate, Certificate) or certificate.verdict != "equal":
+        if isinstance(certificate, Certificate) and _is_known_difference(certificate):
+            print("different, as docs/findings.md#jax-bfloat16-bias says:", certificate.finding)
+        elif not isinstance(certificate, Certificate) or certificate.verdict != "equal":
             faults.append(f"not equal: {certificate}")
     return faults
+
+
+def _is_known_difference(certificate: Certificate) -> bool:
+    """Return whether JAX summed the gradient of a bias in bfloat16 (docs/findings.md)."""
+    subject = certificate.subject
+    return (
+        certificate.verdict == "different"
+        and certificate.timed_batch is not None
+        and (subject.framework, subject.device, subject.precision) == ("jax", "cpu", "bfloat16")
+        and "bias is off" in (certificate.finding or "")
+    )
 
 
 def main() -> None:
