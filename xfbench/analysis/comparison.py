@@ -713,21 +713,21 @@ def incomparable_reason(
     return next(filter(None, (unranked_reason(record, certificates) for record in (*a, *b))), None)
 
 
-def have_same_code(a: Record, b: Record, *, by_same_ranks: bool = True) -> bool:
+def have_same_code(a: Record, b: Record, *, same_ranks: bool = True) -> bool:
     """Return whether two records are of the same network, and of the same code.
 
-    `by_same_ranks`: whether the number of ranks and their strategy must be the same too.
+    `same_ranks`: whether the number of ranks and their strategy must be the same too.
     """
     if not all(record.request and record.software and record.workload for record in (a, b)):
         return False
-    return _network_and_code_key(a, by_same_ranks) == _network_and_code_key(b, by_same_ranks)
+    return _network_and_code_key(a, same_ranks) == _network_and_code_key(b, same_ranks)
 
 
-def _network_and_code_key(record: Record, by_same_ranks: bool) -> tuple[Any, ...]:
+def _network_and_code_key(record: Record, same_ranks: bool) -> tuple[Any, ...]:
     """Return the values of a record that decide which network is trained, and with which code."""
     assert record.request and record.software and record.workload
     request = record.request
-    ranks = (request.ranks, request.strategy, request.strategy_options) if by_same_ranks else ()
+    ranks = (request.ranks, request.strategy, request.strategy_options) if same_ranks else ()
     return (
         record.workload.digest,
         record.software.adapter_digest,

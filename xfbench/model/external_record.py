@@ -5,10 +5,9 @@ Each field repeats what the source states. If the source does not state it, the 
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
+from xfbench.model.request import Scaling
 from xfbench.model.sealed import DocumentPart
 
 
@@ -43,7 +42,7 @@ class About(DocumentPart):
     ranks: int | None = Field(default=None, ge=1)
     nodes: int | None = Field(default=None, ge=1)
     strategy: str | None = None
-    scaling: Literal["strong", "weak", "per-node"] | None = None
+    scaling: Scaling | None = None
     global_batch_size: int | None = Field(default=None, ge=1)
     batch_size_per_rank: int | None = Field(default=None, ge=1)
     batch_size_per_node: int | None = Field(default=None, ge=1)

@@ -290,7 +290,7 @@ def incomparable_reason(a: MeasuredCell, b: MeasuredCell, certificates: Certific
         reasons = (leaderboard.unranked_reason(record, certificates) for record in ok_records)
         return next(filter(None, reasons), None)
     if any(map(is_asynchronous, ok_records)) and comparison.have_same_code(
-        ok_records[0], ok_records[-1], by_same_ranks=False
+        ok_records[0], ok_records[-1], same_ranks=False
     ):
         wrong = (leaderboard.wrong_batch_reason(record, certificates) for record in ok_records)
         return next(filter(None, wrong), None)

@@ -75,7 +75,7 @@ def replace_optional_data_sets_by_folders(
       sets of the matrix are missing.
     - Second value: the names of the missing data sets.
 
-    If several data sets in the data folders have the same name, the first of them is used. "NAME@*"
+    If several data sets in the data folder have the same name, the first of them is used. "NAME@*"
     stands for all of them: one copy on each medium.
     """
     folders: dict[str, list[str]] = {}
