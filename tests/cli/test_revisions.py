@@ -209,13 +209,16 @@ def test_a_job_gets_the_revisions(clone, run_revisions, tmp_path):
 @pytest.mark.deep
 def test_only_a_slower_revision_fails_the_comparison(run_revisions):
     options = [*TINY, "--launches", "3", "--framework", "torch"]
-    for revision, status in (("slow", 1), ("same", 0)):
+    for revision in ("slow", "same"):
         outcome = run_revisions("run", "--revisions", f"base,{revision}", *options)
         assert outcome.returncode == 0, outcome.stderr
         assert "2 of 2 configurations proven equal" in outcome.stderr
         comparison = run_revisions(*find_compare_command(outcome))
-        assert comparison.returncode == status, comparison.stdout + comparison.stderr
-        assert ("is slower" in comparison.stderr) == (revision == "slow")
+        last_line = comparison.stderr.splitlines()[-1]
+        # On a busy machine, launches of the same code are too noisy for a verdict.
+        outcomes = ["FAIL"] if revision == "slow" else ["PASS", "INCONCLUSIVE"]
+        assert last_line in [f"--fail-on: {each}" for each in outcomes], comparison.stderr
+        assert comparison.returncode == (last_line != "--fail-on: PASS")
 
 
 @pytest.mark.deep
