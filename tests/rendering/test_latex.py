@@ -124,6 +124,13 @@ def test_few_launches_are_said_to_be_ranges_once(print_latex):
     assert "fewer than 5 launches support no claim" in shown
 
 
+def test_a_caption_of_slowdowns_has_versions_and_launches(print_latex):
+    latex = print_latex("columns", "--workload", "lenet", "--view", "slowdown").stdout
+    caption = read_captions(latex)[0]
+    assert "caffe 1.0.0" in caption and "torch 2.13.0+cpu" in caption
+    assert "Each figure has 5 launches in fresh processes." in caption
+
+
 @pytest.mark.parametrize("view", ["throughput", "slowdown"])
 def test_a_caption_of_the_user_replaces_the_sentences(print_latex, view):
     text = r"My \emph{caption}~\cite{x}."

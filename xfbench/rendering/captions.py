@@ -60,12 +60,17 @@ def describe_slowdown(table: Slowdown) -> str:
     """Return what a table of slowdowns shows, in sentences."""
     reference = "the fastest row of each network" if table.reference == BEST else table.reference
     scaling = f" under {table.scaling} scaling" if table.scaling else ""
-    return (
+    rows = [entry.row for line in table.lines for entry in line.entries if entry.row]
+    versions = {"version": [row.framework_version or "–" for row in rows]}
+    sentences = [
         f"Slowdown of training in {table.precision}{scaling}: the time for the same number of "
-        f"images, divided by that of {reference}. "
-        f"{describe_machine(table.machine, table.device)} "
-        f"Each row is the best configuration by {_join_words(table.by)}."
-    )
+        f"images, divided by that of {reference}.",
+        describe_machine(table.machine, table.device),
+        *_describe_frameworks(rows, versions),
+        *_describe_launches(rows, "figure"),
+        f"Each row is the best configuration by {_join_words(table.by)}.",
+    ]
+    return " ".join(sentences)
 
 
 def describe_machine(machine: str, device: str) -> str:
@@ -173,13 +178,13 @@ def _name_setting(name: str, text: str) -> str:
     return f"kernel library {text}" if name == "kernel" else f"{name} {text}"
 
 
-def _describe_launches(rows: Sequence[Row]) -> Iterator[str]:
+def _describe_launches(rows: Sequence[Row], subject: str = "row") -> Iterator[str]:
     counts = [row.images_per_second.launches for row in rows if row.images_per_second]
     if counts:
         low, high = min(counts), max(counts)
         number = f"{low} to {high}" if low < high else str(low)
         plural = "" if high == 1 else "es"
-        yield f"Each row has {number} launch{plural} in fresh processes."
+        yield f"Each {subject} has {number} launch{plural} in fresh processes."
 
 
 def _join_words(words: Sequence[str]) -> str:
