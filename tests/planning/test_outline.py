@@ -185,4 +185,5 @@ def test_launches_that_take_longer_than_their_job_are_a_warning(run_inline, tmp_
     assert warnings("--launches 10 --job-time 2m") == []
     [warning] = warnings("--launches 10 --job-time 2m --partition short")
     assert "but the partition allows 1 min: continue with --resume" in warning
-    assert warnings("--launches 11 --job-time 2m --launcher local") == []
+    refused = run_inline(*words.split(), *"--job-time 2m --launcher local".split())
+    assert (refused.returncode, refused.stdout) == (2, "")

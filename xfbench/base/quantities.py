@@ -59,7 +59,7 @@ def parse_size(text: str) -> int:
 
     Raises ValueError if the text is not a size, or if the size is less than a byte.
     """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
+    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]+)?) ?([A-Za-z]*)", text)
     if not match or match[2] not in _SIZE_UNITS or not int(float(match[1]) * _SIZE_UNITS[match[2]]):
         raise ValueError("give a size in bytes, for example 1MB, 512KiB or 8GB")
     return int(float(match[1]) * _SIZE_UNITS[match[2]])

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from xfbench.analysis.fail_limits import FailLimit
 
 
-_AArgument = Annotated[str, typer.Argument(help="Side A: filter or results folder.")]
+_AArgument = Annotated[
+    str | None,
+    typer.Argument(help="Side A: filter or results folder (with --self: default all records)."),
+]
 _BArgument = Annotated[str | None, typer.Argument(help="Side B: filter or results folder.")]
 _AgainstItselfOption = Annotated[
     bool,
@@ -63,7 +66,7 @@ _MarkdownOption = Annotated[
 
 
 def compare(
-    a: _AArgument,
+    a: _AArgument = None,
     b: _BArgument = None,
     against_itself: _AgainstItselfOption = False,
     fail_on: _FailOnOption = None,
@@ -103,6 +106,8 @@ def compare(
     limits = _parse_limits(fail_on or (), must_find)
     folder = paths.results(results)
     conditions = tuple(parse_record_filters(where, framework, workload))
+    if a is None and not against_itself:
+        raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
     side_a = comparison.Side.parse(a, folder, conditions)
     if against_itself:
         if b is not None:

@@ -70,7 +70,7 @@ class Setting:
     - `default_words`: what the help says about the default; empty: the default itself.
     - `is_list`: whether several values can be given, each for cells of its own.
     - `is_switch`: whether the option takes no value.
-    - `minimum`: smallest allowed number.
+    - `minimum`, `maximum`: smallest and largest allowed number.
     - `choices`: the allowed values, and how a record stores each. Empty if planning checks names.
     - `aliases`: other words for a choice.
     - `short`: a short option, such as "-f"; empty: none.
@@ -90,6 +90,7 @@ class Setting:
     is_list: bool = False
     is_switch: bool = False
     minimum: int | None = None
+    maximum: int | None = None
     choices: Mapping[str, Any] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     short: str = ""
@@ -157,7 +158,14 @@ class Setting:
         if self.minimum is not None and value < self.minimum:
             unit = " s" if self.type is DURATION else ""
             raise ValueError(f"{text!r} is less than {self.minimum}{unit}")
+        self.check_maximum(value)
         return value
+
+    def check_maximum(self, value: Any) -> None:
+        """Raise UsageError unless one value is at most `maximum`, if the setting has one."""
+        if self.maximum is not None and not isinstance(value, str) and not value <= self.maximum:
+            unit = " s" if self.type is DURATION else ""
+            raise UsageError(f"{self.option} {value:g}: at most {self.maximum:,}{unit}")
 
     def format(self, value: Any) -> str:
         """Return the text that `parse` turns into this value."""
@@ -181,6 +189,8 @@ def _same(*names: str) -> dict[str, str]:
     """Return choices that records store as they are typed."""
     return {name: name for name in names}
 
+
+_LONGEST_S = 10**7  # about four months
 
 # In the order in which the help lists them.
 SETTINGS: tuple[Setting, ...] = (
@@ -232,6 +242,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Timed steps (see --min-time)",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**9,
         default_words="at least 20; cuda: at least 200",
     ),
     Setting(
@@ -240,6 +251,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Epochs to train, each followed by an evaluation",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**6,
     ),
     Setting(
         name="warmup",
@@ -247,6 +259,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Untimed steps after the first step",
         type=WHOLE_NUMBER,
         minimum=0,
+        maximum=10**9,
         default=3,
     ),
     Setting(
@@ -256,6 +269,7 @@ SETTINGS: tuple[Setting, ...] = (
         "these take less",
         type=DURATION,
         minimum=0,
+        maximum=_LONGEST_S,
         default_words="5s; 0 if --steps or --epochs is given",
         record_name="min_seconds",
         is_stored=True,
@@ -266,6 +280,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Minimum duration of the warm-up after the first step",
         type=DURATION,
         minimum=0,
+        maximum=_LONGEST_S,
         default_words="1s; 0 if --steps or --epochs is given",
         record_name="min_warmup_seconds",
         is_stored=True,
@@ -276,6 +291,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Launches per cell, each in a fresh process",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**6,
         default_words="see --until-precision",
     ),
     Setting(
@@ -312,6 +328,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Threads per rank; powers stands for 1, 2, 4 and so on up to the number of cores",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=65_536,
         default_words="an even share of the cores",
         is_list=True,
         keyword="powers",
@@ -323,6 +340,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Numbers of ranks, which are processes that train together",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**6,
         default=(1,),
         is_list=True,
     ),
@@ -332,6 +350,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Numbers of nodes for the ranks",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**6,
         default=(1,),
         is_list=True,
     ),
@@ -341,6 +360,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Ranks on each node, instead of --nodes. Other numbers of ranks are left out",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=65_536,
     ),
     Setting(
         name="strategy",
@@ -426,6 +446,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Data-loading threads; 0 loads in the training thread",
         type=WHOLE_NUMBER,
         minimum=0,
+        maximum=1024,
         default_words="1",
         record_name="input_threads",
     ),
@@ -435,6 +456,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Images per update",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**9,
         default_words="the published batch size",
         is_list=True,
         matrix_type="Batches",
@@ -470,6 +492,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Learning-rate warm-up in epochs",
         type=WHOLE_NUMBER,
         minimum=0,
+        maximum=10**6,
         default_words="no warm-up",
         is_list=True,
         record_name="rate_warmup",
@@ -489,6 +512,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Limit for the private memory of a rank, such as 8GB",
         type=SIZE,
         minimum=1,
+        maximum=2**60,
         default_words="no limit",
         is_stored=True,
     ),
@@ -498,6 +522,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Steps between synchronizations with the device",
         type=WHOLE_NUMBER,
         minimum=1,
+        maximum=10**9,
         default_words="1; cuda: 10",
         record_name="window",
     ),
@@ -507,6 +532,7 @@ SETTINGS: tuple[Setting, ...] = (
         help="Number of checkpoints to take during the run",
         type=WHOLE_NUMBER,
         minimum=0,
+        maximum=10**6,
         default=0,
         default_words="none",
     ),
@@ -552,6 +578,7 @@ RUN_OPTIONS: tuple[Setting, ...] = (
         help="Time limit of one launch, such as 90s or 2h",
         type=DURATION,
         minimum=1,
+        maximum=_LONGEST_S,
         default=1800.0,
         default_words="30m",
     ),
@@ -574,6 +601,7 @@ RUN_OPTIONS: tuple[Setting, ...] = (
         help="Time limit of a job submitted from a login node, such as 90m or 2h",
         type=DURATION,
         minimum=60,
+        maximum=_LONGEST_S,
         default=3600.0,
         default_words="60m",
     ),

@@ -329,12 +329,16 @@ def _check_names(m: Matrix, networks: Collection[str]) -> None:
         "framework": adapter.list_names(),
         "workload": networks,
         "kernel": _valid_kernel_names(m.framework),
+        "strategy": _list_strategies(),
     }
     allowed_names |= {each.name: each.choices for each in settings.SETTINGS if each.choices}
     for setting in settings.SETTINGS:
         values = getattr(m, setting.name)
         if setting.is_list and values is not None and not values:
             raise errors.UsageError(f"no {setting.name} was given: give at least one")
+        if setting.maximum is not None:
+            for value in as_list(values) if isinstance(values, int | float | Sequence) else ():
+                setting.check_maximum(value)
         allowed = allowed_names.get(setting.name)
         if allowed is None or values is None:
             continue
@@ -540,6 +544,15 @@ def _changed_options(
             .items()
         )
     )
+
+
+def _list_strategies() -> list[str]:
+    """Return the names of the strategies of all frameworks.
+
+    A strategy of another framework is allowed: its cells are unsupported.
+    """
+    names = {name for each in adapter.list_names() for name in adapter.load(each).strategies}
+    return sorted({"default", "none"} | names)
 
 
 def _valid_kernel_names(frameworks: Sequence[str]) -> list[str]:

@@ -12,7 +12,7 @@ from xfbench.environments import environment
 from xfbench.model import adapter, settings
 from xfbench.model.plan import Plan, Submission
 from xfbench.model.request import INTERPRETER_NAME, Cell, Protocol
-from xfbench.planning import experiment, pinning
+from xfbench.planning import experiment, pinning, sense
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 
@@ -51,6 +51,9 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
         if {"launches", name} <= set(cell_settings):
             option = settings.BY_NAME[name].option
             raise errors.UsageError(f"--launches and {option} exclude each other: use only one")
+    for setting in settings.RUN_OPTIONS:
+        if isinstance(options[setting.name], int | float):
+            setting.check_maximum(options[setting.name])
     matrices = _build_matrices_with_quick_defaults({"seed": (0,), **cell_settings})
     interpreters: dict[str, Path] = dict(options["python"] or {})
     named_interpreters = {key for key in interpreters if ":" in key}
@@ -69,8 +72,10 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
             )
         fields = {settings.BY_NAME[name].cell_field for name in cell_settings}
         cells = adjust(cells, fields, interpreters)
+    sense.refuse_options_without_effect(values, [cell for cell, _ in cells])
     if not bundle:
         pinning.refuse_misfits(cell for cell, _ in cells)
+        sense.refuse_impossible_sizes(cell for cell, _ in cells)
     cells = _repeat_for_named_interpreters(cells, interpreters)
     if options["revisions"]:
         commits = revisions.resolve_revisions(options["revisions"])

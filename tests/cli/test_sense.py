@@ -1,0 +1,70 @@
+"""Tests that options and numbers without sense are refused before anything is launched."""
+
+import pytest
+
+RUN = ("run", "--framework", "reference", "--workload", "lenet")
+
+
+@pytest.mark.case("Unknown strategy")
+@pytest.mark.parametrize("ranks", [(), ("--ranks", "2", "--scaling", "strong")])
+def test_unknown_strategy_is_refused_with_any_number_of_ranks(run_inline, ranks):
+    process = run_inline(*RUN, "--strategy", "dpp", *ranks)
+    assert process.returncode == 2
+    assert process.stderr == "xfbench: unknown strategy 'dpp': did you mean ddp?\n"
+
+
+@pytest.mark.case("A million threads")
+def test_a_million_threads_are_refused(run_inline):
+    process = run_inline(*RUN, "--threads", "1000000")
+    assert process.returncode == 2
+    assert process.stderr == "xfbench: --threads 1e+06: at most 65,536\n"
+
+
+@pytest.mark.case("A number of steps beyond all limits")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--steps", "9" * 40), "--steps 1e+40: at most 1,000,000,000"),
+        (("--epochs", "9" * 30), "--epochs"),
+        (("--epochs", "1", "--data", "digits", "--warmup", "9" * 30), "--warmup"),
+        (("--min-time", "9" * 400), "--min-time inf: at most"),
+        (("--time-limit", "9" * 400), "--time-limit inf: at most"),
+        (("--memory-limit", "9" * 400 + "GB"), "--memory-limit"),
+        (("--launches", "0"), "--launches"),
+        (("--launches", "9" * 20), "--launches"),
+        (("--batch-size", "900000000"), "of memory"),
+        (("--batch-size", "-1"), "less than 1"),
+        (("--learning-rate", "nan"), "learning_rate"),
+        (("--lars", "inf"), "lars"),
+        (("--threads", "20000"), "20,000 threads are too many"),
+    ],
+)
+def test_numbers_without_sense_exit_with_2(run_inline, arguments, words):
+    process = run_inline(*RUN, *arguments)
+    assert process.returncode == 2
+    assert words in process.stderr and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--strategy", "ddp"), "--strategy has no effect here: it needs --ranks 2 or more"),
+        (("--strategy-options", "servers=1"), "servers"),
+        (("--loader-threads", "0"), "--loader-threads has no effect here: it needs a prepared"),
+        (("--loader", "native"), "needs a prepared data set"),
+        (("--account", "a"), "--account has no effect here: it needs --launcher slurm"),
+        (("--job-time", "90m"), "--job-time has no effect here: it needs --launcher slurm"),
+        (("--no-wait",), "--no-wait has no effect here: it needs --launcher slurm"),
+        (("--python", "torch=/bin/sh"), "the frameworks are reference"),
+    ],
+)
+def test_options_without_effect_are_refused(run_inline, arguments, words):
+    process = run_inline(*RUN, *arguments, "--dry-run")
+    assert process.returncode == 2
+    assert words in process.stderr
+
+
+def test_more_threads_than_cores_warn_before_the_start(run_inline):
+    process = run_inline(*RUN, "--threads", "1000", "--dry-run")
+    assert process.returncode == 0
+    assert "warning: 1000 threads on" in process.stderr
