@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from xfbench.base import paths
+from xfbench.execution import job_queue
 from xfbench.worker import distributed
 
 RUN = ["run", "--framework=reference", "--workload=lenet", "--batch-size=2", "--steps=2"]
@@ -146,8 +147,9 @@ LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential adde
     ],
 )
 def test_slurm_is_asked_about_the_submitted_job(
-    install, run_inline, tmp_path, results, printed, number
+    install, run_inline, tmp_path, results, printed, number, monkeypatch
 ):
+    monkeypatch.setattr(job_queue, "_LOOK_SECONDS", 0.01)
     (tmp_path / "printed").write_text(printed)
     asked = tmp_path / "asked"
     install("sbatch", f"cat {tmp_path / 'printed'}")
