@@ -397,9 +397,7 @@ def find_place_reads(source):
             if not isinstance(called, ast.Call) or not isinstance(called.func, ast.Attribute):
                 continue
             parts = {ast.unparse(part) for part in ast.walk(called.func.value)}
-            is_printed = parts & printed or any(
-                f"{name}(" in "".join(parts) for name in READS_OUTPUT
-            )
+            is_printed = parts & {*printed, *READS_OUTPUT}
             if called.func.attr in ("splitlines", "split", "partition") and is_printed:
                 lines.append(node.lineno)
     return lines
