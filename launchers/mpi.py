@@ -10,16 +10,18 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from xfbench.base import tool_output
 from xfbench.base.errors import UnavailableError
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_in_start_and_env_commands
 
 # File name of the MPI library by family.
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
-# Family by a text in the output of --version. Intel MPI derives from MPICH.
-_FAMILY_BY_SIGN = {
-    **dict.fromkeys(("Open MPI", "OpenRTE", "PRTE"), "openmpi"),
-    **dict.fromkeys(("HYDRA", "Intel(R) MPI"), "mpich"),
+# Family by a line of --version. Intel MPI derives from MPICH, IBM Spectrum MPI from Open MPI.
+_LINE_BY_FAMILY = {
+    "openmpi": r"\S+ \((Open MPI|OpenRTE|PRR?TE|IBM Spectrum MPI)\).*|"
+    r"(Open MPI|OpenRTE|PRR?TE)\W.*\d.*",
+    "mpich": r"HYDRA build details.*|Intel\(R\) MPI Library.*",
 }
 _UNBOUND = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -109,10 +111,17 @@ def detect_family(program: str) -> str:
         version_text = output([program, "--version"], timeout=60)
     except CommandError as error:
         raise UnavailableError(f"{program} --version failed: {error}") from error
-    families = [family for sign, family in _FAMILY_BY_SIGN.items() if sign in version_text]
-    if not families:
-        first_line = version_text.strip().partition("\n")[0]
-        raise UnavailableError(f"{program} is not Open MPI, MPICH or Intel MPI: {first_line!r}")
+    families = [
+        family
+        for family, form in _LINE_BY_FAMILY.items()
+        if tool_output.find_matching_lines(version_text, form)
+    ]
+    if len(families) != 1:
+        raise UnavailableError(
+            f"{program} is not Open MPI, MPICH or Intel MPI: it printed "
+            f"{tool_output.quote_output(version_text)}; load a module with one of them, or set "
+            "the start command in a site file (start)"
+        )
     return families[0]
 
 

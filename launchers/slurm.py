@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xfbench.base import tool_output
 from xfbench.base.errors import UsageError
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_in_start_and_env_commands
@@ -182,6 +183,42 @@ def parse_job_state(scontrol_line: str) -> JobState:
     return JobState(fields.get("JobState", ""), "" if reason == "None" else reason)
 
 
+def parse_job_listing(text: str, job_number: str) -> JobState:
+    """Parse what `scontrol -o show job NUMBER` printed, which may contain other lines.
+
+    If no line describes the job, the state is "" and the reason has what was printed.
+    """
+    lines = tool_output.find_matching_lines(text, r"(.*\s)?JobState=.*")
+    for line in lines:
+        number = re.match(r"(?:.*?\s)?JobId=(\d+)", line)
+        if number is None or number[1] == job_number:
+            return parse_job_state(line)
+    return JobState(reason=f"scontrol printed {tool_output.quote_output(text)}" if text else "")
+
+
+def parse_job_number(text: str) -> str:
+    """Return the number in the output of sbatch: N, N;CLUSTER or Submitted batch job N.
+
+    Raises CommandError if no line, or lines with different numbers, have one of these forms.
+    """
+    lines = tool_output.find_matching_lines(
+        text, r"(Submitted batch job )?[0-9]+(;\S+)?( on cluster \S+)?"
+    )
+    numbers = {match[0] for line in lines if (match := re.search("[0-9]+", line))}
+    if len(numbers) != 1:
+        raise CommandError(
+            "sbatch printed no job number, or several; the job may be in the queue (see squeue): "
+            f"{tool_output.quote_output(text)}"
+        )
+    return numbers.pop()
+
+
+def parse_queue(text: str) -> str | None:
+    """Return the first job number in the output of squeue, or None if no line is one."""
+    lines = tool_output.find_matching_lines(text, r"[0-9]+([_+]\S+)?")
+    return lines[0] if lines else None
+
+
 def reports_out_of_memory(text: str) -> bool:
     """Return whether `text` says that Slurm killed processes for using too much memory.
 
@@ -209,7 +246,7 @@ def submit_job_script(script_path: Path, after: str = "") -> str:
     """
     dependency = [f"--dependency=afterany:{after}"] if after else []
     argv = ["sbatch", "--parsable", *dependency, str(script_path)]
-    return output(argv, timeout=_TIMEOUT_S, new_session=True).strip().partition(";")[0]
+    return parse_job_number(output(argv, timeout=_TIMEOUT_S, new_session=True))
 
 
 def find_job_number(job_name: str) -> str | None:
@@ -221,7 +258,7 @@ def find_job_number(job_name: str) -> str | None:
         ["squeue", "--noheader", f"--name={job_name}", f"--user={os.getuid()}", "--format=%i"],
         timeout=_TIMEOUT_S,
     )
-    return next(iter(listing.split()), None)
+    return parse_queue(listing)
 
 
 def query_job_state(job_number: str) -> JobState:
@@ -230,9 +267,8 @@ def query_job_state(job_number: str) -> JobState:
     Raises CommandError if Slurm does not answer.
     """
     try:
-        return parse_job_state(
-            output(["scontrol", "-o", "show", "job", job_number], timeout=_TIMEOUT_S)
-        )
+        listing = output(["scontrol", "-o", "show", "job", job_number], timeout=_TIMEOUT_S)
+        return parse_job_listing(listing, job_number)
     except CommandError as error:
         if "Invalid job id" in str(error):
             return JobState()
@@ -253,6 +289,7 @@ def allocation_hosts() -> list[str]:
     if not nodes:
         return []
     try:
-        return output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT_S).split()
+        listing = output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT_S)
+        return tool_output.find_matching_lines(listing, r"[A-Za-z0-9][\w.-]*")
     except CommandError:
         return []

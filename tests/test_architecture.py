@@ -375,3 +375,47 @@ def test_import_of_a_test_module_is_reported(source):
 
 def test_import_of_a_module_beside_the_tests_is_accepted():
     assert find_imported_test_modules("from tests.sample_records import SOFTWARE") == []
+
+
+READS_OUTPUT = ("output", "processes.output", "_git", "_run_bash", "run_apt")
+
+
+def find_place_reads(source):
+    """Return the lines that take a line of a program's output for its place."""
+    tree = ast.parse(source)
+    printed = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(part, ast.Call) and ast.unparse(part.func) in READS_OUTPUT
+            for part in ast.walk(node.value)
+        ):
+            printed |= {ast.unparse(target) for target in node.targets}
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            called = node.value
+            if not isinstance(called, ast.Call) or not isinstance(called.func, ast.Attribute):
+                continue
+            parts = {ast.unparse(part) for part in ast.walk(called.func.value)}
+            is_printed = parts & {*printed, *READS_OUTPUT}
+            if called.func.attr in ("splitlines", "split", "partition") and is_printed:
+                lines.append(node.lineno)
+    return lines
+
+
+@every_module
+def test_no_line_of_a_program_is_taken_for_its_place(module):
+    """Sites print banners around answers: `base.tool_output` finds the answer by its form."""
+    assert find_place_reads(MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "text = output(['a'])\nfirst = text.splitlines()[0]",
+        "text = processes.output(['a']).strip()\nlast = text.split('\\n')[-1]",
+        "number = output(['a']).strip().partition(';')[0]",
+    ],
+)
+def test_line_taken_for_its_place_is_reported(source):
+    assert find_place_reads(source)

@@ -21,10 +21,12 @@ from unittest import mock
 import numpy as np
 
 from xfbench.analysis import leaderboard, series
-from xfbench.base import digests, errors
+from xfbench.base import digests, errors, tool_output
+from xfbench.base.processes import CommandError
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.exchange import archive, figures
 from xfbench.host import sites
+from xfbench.launchers import slurm
 from xfbench.model import adapter, provenance, worker_reply
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
@@ -246,6 +248,11 @@ def build_tool_outputs():
     return [text.encode() for text in (mlperf_log, json.dumps(saved), json.dumps(session))]
 
 
+def as_text_reader(read):
+    """A reader of what a program printed as one of bytes."""
+    return lambda content: read(content.decode(errors="replace"))
+
+
 SPLITS = ("train", "t10k")
 FORGED = [
     *(None, True, 0, -1, 3, 2**63, 10**400, 0.1, -0.5, 1e-320, 1e308, -1e308, "", "a", "1e999"),
@@ -309,6 +316,16 @@ TARGETS = {
         as_bytes_reader("db/train.lmdb/data.mdb", make_set_reader("lmdb")),
         DAMAGED,
         write_data_set(lmdb, "train.lmdb/data.mdb"),
+    ),
+    "sbatch": Target(as_text_reader(slurm.parse_job_number), (CommandError,), [b"Hi\n7;north\n"]),
+    "squeue": Target(as_text_reader(slurm.parse_queue), WORDS, [b"Hi\n7_1\n"]),
+    "scontrol": Target(
+        as_text_reader(lambda text: slurm.parse_job_listing(text, "7")),
+        WORDS,
+        [b"Hi\nJobId=7 JobName=x JobState=PENDING Reason=Priority\n"],
+    ),
+    "modules": Target(
+        as_text_reader(tool_output.parse_variables), WORDS, [b"A=b c\0Hi, n=1\0X=1\n2\0"]
     ),
     "mnist": Target(read_mnist, DAMAGED, [IMAGE]),
     "picture": Target(

@@ -1,48 +1,87 @@
 """Locks between processes, with a time limit for waiting.
 
 A lock is a file that is never deleted. When a process ends for any reason, the system releases all
-locks of the process.
+locks of the process. So a file that exists says nothing about who holds its lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 
 TIMEOUT_S = 7200.0  # longer than any activity under a lock
+_POLL_S = 0.05
 
 
 @contextlib.contextmanager
 def exclusive(
-    path: Path, activity: str, report: Callable[[str], None] = say, timeout_s: float = TIMEOUT_S
+    path: Path,
+    activity: str,
+    report: Callable[[str], None] = say,
+    timeout_s: float = TIMEOUT_S,
+    silent_s: float = 0.0,
 ) -> Iterator[None]:
     """Hold the lock `path` while the block runs.
 
     - `activity`: what every holder of this lock does, for example "submits this job".
     - `report`: receives a message with `activity` if another process holds the lock.
     - `timeout_s`: the longest time to wait for the lock, in seconds.
+    - `silent_s`: how many seconds to wait before `report` is called.
 
-    Raises UnavailableError if another process still holds the lock after `timeout_s`.
+    Raises UnavailableError if another process still holds the lock after `timeout_s`, or at once if
+    the file system provides no locks.
     """
-    lock = FileLock(path)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        report(f"waiting for another process that {activity}")
-        try:
-            lock.acquire(timeout=timeout_s)
-        except Timeout:
-            raise UnavailableError(
-                f"another process that {activity} has not ended in {timeout_s / 60:.0f} minutes: "
-                f"end it (fuser {path} shows its pid) and try again"
-            ) from None
-    try:
+        if not _wait_for_lock(descriptor, path, silent_s):
+            report(f"waiting for another process that {activity}")
+            if not _wait_for_lock(descriptor, path, timeout_s):
+                raise UnavailableError(
+                    f"another process that {activity} has not ended in {timeout_s / 60:.0f} "
+                    f"minutes: end it (fuser {path} shows its pid) and try again"
+                )
         yield
     finally:
-        lock.release()
+        os.close(descriptor)  # releases the lock
+
+
+def require_support(path: Path) -> None:
+    """Raise UnavailableError if the file system of the lock file `path` provides no locks."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _try_lock(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> bool:
+    """Wait up to `timeout_s` seconds for the lock. Return whether this process has got it."""
+    deadline = time.monotonic() + timeout_s
+    while not _try_lock(descriptor, path):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    """Return whether this process has got the lock; False if another process holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+            return False
+        raise UnavailableError(
+            f"the file system of {path.parent} provides no locks ({error.strerror}): put the "
+            "results (--results) and the cache (XFBENCH_HOME) on another file system, or mount "
+            "this one with locks (Lustre: -o flock; NFS: with its lock service)"
+        ) from error
+    return True

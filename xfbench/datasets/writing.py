@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from filelock import FileLock, Timeout
 
-from xfbench.base import atomic_files
+from xfbench.base import atomic_files, locks
 from xfbench.base.errors import UsageError
 from xfbench.datasets import folder
 from xfbench.datasets.ahead import map_in_order
@@ -80,6 +80,7 @@ def make_data_set(
         raise UsageError(f"{target} already exists: remove it, or choose another folder with --to")
     partial = target.with_name(f"{target.name}.partial")
     partial.mkdir(parents=True, exist_ok=True)
+    locks.require_support(target.with_name(f"{target.name}.lock"))
     lock = FileLock(target.with_name(f"{target.name}.lock"))
     try:
         with lock.acquire(timeout=lock_timeout_s):

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from xfbench.base import processes
+from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
 
 Apt = Callable[..., str]
@@ -189,7 +189,8 @@ def _create_private_apt(suite: str, folder: Path) -> Apt:
                 f"{program} was not found, but unpacking Debian packages needs it: install it, or "
                 "name an interpreter that has the framework with --python"
             )
-    architecture = processes.output(["dpkg", "--print-architecture"], timeout=60).strip()
+    printed = processes.output(["dpkg", "--print-architecture"], timeout=60)
+    architecture = ", ".join(tool_output.find_matching_lines(printed, r"[a-z0-9][a-z0-9-]+"))
     if architecture != _ARCHITECTURE:
         raise UnavailableError(
             f"the pinned Debian packages are for {_ARCHITECTURE}, but this machine is "

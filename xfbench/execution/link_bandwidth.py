@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from tabulate import tabulate
 
-from xfbench.base import processes
+from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError, XfbenchError
 from xfbench.environments import environment, worker_archive
 from xfbench.host import roofline
@@ -160,7 +160,7 @@ def _measure_memory_copy(source: Node, target: Node, job: Mapping[str, Any]) -> 
     speed = LinkSpeed("memory", source.name, target.name, link)
     command = [sys.executable, "-m", "xfbench.worker.memory_copy", json.dumps(job)]
     try:
-        reply = json.loads(processes.output(command, timeout=_TIMEOUT_S))
+        reply = tool_output.read_json_object(processes.output(command, timeout=_TIMEOUT_S))
     except (XfbenchError, ValueError) as error:
         return replace(speed, reason=str(error))
     for node, share in zip((source, target), reply["shares"], strict=True):
@@ -209,8 +209,7 @@ def _measure_in_framework(job: Mapping[str, Any]) -> dict[str, Any]:
         environment={**variables, "PYTHONPATH": str(archive)},
         timeout=_TIMEOUT_S,
     )
-    reply: dict[str, Any] = json.loads(printed)
-    return reply
+    return tool_output.read_json_object(printed)
 
 
 @dataclass(frozen=True)

@@ -8,30 +8,43 @@ shell code.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from xfbench.base import errors, processes
+from xfbench.base import errors, keeper, processes, tool_output
 from xfbench.base.errors import UnavailableError
 from xfbench.base.processes import CommandError
 
 _TIMEOUT = 120.0
-_NO_INIT, _MISSING = 77, 78
+_NO_INIT = 77
+# Modules and start-up files print to both streams, so the variables go to files. Nor does an exit
+# status say whether a module was loaded: `_is_loaded` judges what each `module load` changed.
 _LOAD = """
-source "$1" || exit 77
+xfbench_folder=$1
+shift
+source "$1"
+type module >/dev/null 2>&1 || exit 77
 module purge
 shift
 while [ "$1" != -- ]; do module use "$1" || exit 77; shift; done
 shift
+xfbench_number=0
+env -0 >"$xfbench_folder/0"
 for name in "$@"; do
-    module load "$name" || { printf '%s\\n' "$name" >&2; exit 78; }
+    xfbench_number=$((xfbench_number + 1))
+    module load "$name" 2>"$xfbench_folder/$xfbench_number.err"
+    echo "$?" >"$xfbench_folder/$xfbench_number.status"
+    env -0 >"$xfbench_folder/$xfbench_number"
 done
-exec env -0
+exit 0
 """
 _LIST = """
-source "$1" || exit 77
+source "$1"
+type module >/dev/null 2>&1 || exit 77
 shift
 for folder in "$@"; do module use "$folder" || exit 77; done
 module -t avail 2>&1
@@ -39,7 +52,10 @@ module -t avail 2>&1
 # Prefixes of variables that belong to the shell or to the module system itself.
 _IGNORED_PREFIXES = (
     *("LMOD_", "__LMOD", "_ModuleTable", "_LMFILES", "__MODULES", "MODULE", "LOADEDMODULES"),
-    *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
+    *("BASH_FUNC", "BASH_ENV=", "ENV=", "SHLVL", "PWD", "OLDPWD", "_=", f"{keeper.MARK}="),
+)
+_ERROR = re.compile(
+    r"^(\S*\bERROR:|.*Unable to locate a modulefile|Lmod has detected the following error)", re.M
 )
 
 
@@ -60,25 +76,59 @@ def load_variables_changed_by_modules(
         raise UnavailableError(
             f"no module system: {init_file} does not exist; set modules.init in a site file"
         )
-    try:
-        listing = _run_bash(_LOAD, init_file, *module_folders, "--", *module_names)
-    except CommandError as error:
-        if error.status == _MISSING:
-            missing = str(error).splitlines()[-1].strip()
-            raise UnavailableError(
-                _missing_module_message(init_file, module_folders, missing)
-            ) from error
-        if error.status == _NO_INIT:
-            raise UnavailableError(
-                f"{init_file} or a folder in modules.path cannot be read"
-            ) from error
-        raise UnavailableError(f"cannot load modules {' '.join(module_names)}: {error}") from error
-    variables = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
+    with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
+        variables = _load_into_files(Path(scratch), init_file, module_folders, module_names)
     return {
         name: value
         for name, value in variables.items()
         if os.environ.get(name) != value and not f"{name}=".startswith(_IGNORED_PREFIXES)
     }
+
+
+def _load_into_files(
+    folder: Path, init_file: str, module_folders: tuple[str, ...], module_names: tuple[str, ...]
+) -> dict[str, str]:
+    """Return all variables of a shell that loaded the modules, which wrote them to `folder`."""
+    try:
+        _run_bash(_LOAD, str(folder), init_file, *module_folders, "--", *module_names)
+        before = _read_variables(folder / "0")
+        for number, name in enumerate(module_names, 1):
+            after = _read_variables(folder / str(number))
+            stderr = (folder / f"{number}.err").read_text(errors="replace")
+            status = (folder / f"{number}.status").read_text().strip()
+            if not _is_loaded(name, before, after, status == "0" and not _ERROR.search(stderr)):
+                raise UnavailableError(
+                    _missing_module_message(init_file, module_folders, name, stderr)
+                )
+            before = after
+        return before
+    except OSError as error:
+        raise UnavailableError(
+            f"{init_file} ended the shell before the modules were loaded"
+        ) from error
+    except CommandError as error:
+        if error.status == _NO_INIT:
+            raise UnavailableError(
+                f"{init_file} or a folder in modules.path cannot be read"
+            ) from error
+        raise UnavailableError(f"cannot load modules {' '.join(module_names)}: {error}") from error
+
+
+def _read_variables(path: Path) -> dict[str, str]:
+    return tool_output.parse_variables(path.read_bytes().decode(errors="surrogateescape"))
+
+
+def _is_loaded(
+    name: str, before: dict[str, str], after: dict[str, str], reported_success: bool
+) -> bool:
+    """Return whether `module load` had an effect: a listed module, or changed variables.
+
+    Changed variables count only if neither the exit status nor standard error reports a failure.
+    """
+    listed = after.get("LOADEDMODULES", "").split(":")
+    if any(module == name or module.startswith(f"{name}/") for module in listed):
+        return True
+    return reported_success and tool_output.has_changed(before, after)
 
 
 def find_interpreter(variables: dict[str, str], python: str) -> Path:
@@ -92,7 +142,7 @@ def find_interpreter(variables: dict[str, str], python: str) -> Path:
     return Path(path)
 
 
-def _missing_module_message(init: str, folders: Sequence[str], name: str) -> str:
+def _missing_module_message(init: str, folders: Sequence[str], name: str, stderr: str) -> str:
     try:
         listing = _run_bash(_LIST, init, *folders)
     except CommandError:
@@ -103,9 +153,12 @@ def _missing_module_message(init: str, folders: Sequence[str], name: str) -> str
         for module in available
         if module and not module.endswith((":", "/")) and " " not in module
     ]
-    return f"{errors.unknown_name_error('module', name, available)} (see `module spider`)"
+    seen = f"; it printed {tool_output.quote_output(stderr)}" if stderr.strip() else ""
+    return f"{errors.unknown_name_error('module', name, available)} (see `module spider`){seen}"
 
 
 def _run_bash(script: str, *arguments: str) -> str:
     argv = ["bash", "--noprofile", "--norc", "-c", script, "xfbench", *arguments]
-    return processes.output(argv, environment=os.environ, timeout=_TIMEOUT)
+    # bash would run the file in BASH_ENV first.
+    environment = {name: value for name, value in os.environ.items() if name != "BASH_ENV"}
+    return processes.output(argv, environment=environment, timeout=_TIMEOUT)

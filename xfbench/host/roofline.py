@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import threadpoolctl
 
-from xfbench.base import atomic_files, digests, paths, processes
+from xfbench.base import atomic_files, digests, paths, processes, tool_output
 from xfbench.base.errors import XfbenchError
 from xfbench.model import facts
 from xfbench.model.gpus import Gpu, count_devices
@@ -241,8 +241,7 @@ def _try_in_process(
             environment={**os.environ, **kernel_variables},
             timeout=300,
         )
-        peaks: dict[str, float] = json.loads(printed)
-        return peaks
+        return tool_output.read_json_object(printed)
     return {}
 
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
-from filelock import FileLock, Timeout
 
-from xfbench.base.errors import XfbenchError
+from xfbench.base import locks
+from xfbench.base.errors import UnavailableError, XfbenchError
 from xfbench.model.record import Record
 from xfbench.store import indexing, selection
 from xfbench.store.results_folder import Place, Store, WarningHandler, defect_message
@@ -382,16 +382,19 @@ def _lock_if_writable(store: Store, stack: ExitStack, warn_of_wait: WarningHandl
 
     Return whether the lock is held and the folder is writable.
     """
-    lock = FileLock(store.lock_path)
+    message = f"{store.folder}: waiting for another xfbench that is using this folder"
     try:
-        try:
-            lock.acquire(timeout=1)
-        except Timeout:
-            warn_of_wait(f"{store.folder}: waiting for another xfbench that is using this folder")
-            lock.acquire(timeout=_LOCK_TIMEOUT_S)
-    except (OSError, NotImplementedError):  # a Timeout is an OSError too
+        stack.enter_context(
+            locks.exclusive(
+                store.lock_path,
+                f"is using {store.folder}",
+                lambda _: warn_of_wait(message),
+                timeout_s=_LOCK_TIMEOUT_S,
+                silent_s=1.0,
+            )
+        )
+    except (OSError, UnavailableError):  # also if the file system provides no locks
         return False
-    stack.callback(lock.release)
     return os.access(store.folder, os.W_OK)
 
 

@@ -50,7 +50,8 @@ def host_address(remote: bool) -> str:
     - If `remote` is true and `XFBENCH_INTERFACE` is set, the result is the address of that network
       interface. A site names its fast network there.
     - Otherwise, the addresses of the host name and of all interfaces are tried in this order. The
-      result is the first that is not a loopback address, or else the loopback address.
+      result is the first that is not a loopback address, or else the loopback address. An address
+      of the host name that this host does not have is left out: name services can be wrong.
 
     Raises RuntimeError if the interface in `XFBENCH_INTERFACE` has no address.
     """
@@ -73,8 +74,11 @@ def host_address(remote: bool) -> str:
 
 def _resolve_host_name_or_loopback(name: str) -> str:
     try:
-        return socket.gethostbyname(name)
-    except OSError:
+        address = socket.gethostbyname(name)
+        with socket.socket() as probe:
+            probe.bind((address, 0))
+        return address
+    except OSError:  # unknown name, or the address of another machine
         return _LOOPBACK
 
 

@@ -1,0 +1,267 @@
+"""Programs, modules, name services and locks of sites, as they meet the command `xfbench run`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.base import paths
+from xfbench.execution import job_queue
+from xfbench.worker import distributed
+
+RUN = ["run", "--framework=reference", "--workload=lenet", "--batch-size=2", "--steps=2"]
+RUN += ["--data=synthetic", "--launches=1", "--no-verify"]
+NO_LOCKS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static int is_below(int file) {
+    char link[64], name[PATH_MAX] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    return readlink(link, name, sizeof name - 1) > 0 && !strncmp(name, FOLDER, strlen(FOLDER));
+}
+int flock(int file, int operation) {
+    int (*real)(int, int) = dlsym(RTLD_NEXT, "flock");
+    if (is_below(file)) { errno = ERROR; return -1; }
+    return real(file, operation);
+}
+static int control(const char *name, int file, int command, void *argument) {
+    int (*real)(int, int, ...) = dlsym(RTLD_NEXT, name);
+    if ((command == F_SETLK || command == F_SETLKW) && is_below(file)) { errno = ERROR; return -1; }
+    return real(file, command, argument);
+}
+#define CONTROL(name) int name(int file, int command, ...) { \\
+    va_list rest; va_start(rest, command); void *argument = va_arg(rest, void *); va_end(rest); \\
+    return control(#name, file, command, argument); }
+CONTROL(fcntl)
+CONTROL(fcntl64)
+"""
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """A function that puts a program with these shell lines first on the PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def write_program(name, lines):
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
+
+    return write_program
+
+
+@pytest.fixture
+def python(install):
+    """A python3 with NumPy, first on the PATH."""
+    install("python3", f'exec "{sys.executable}" "$@"')
+
+
+@pytest.fixture
+def results(tmp_path):
+    return tmp_path / "results"
+
+
+def run_command(*words, **variables):
+    return subprocess.run(
+        [sys.executable, "-m", "xfbench", *map(str, words)],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+
+
+def read_records(results):
+    return [json.loads(file.read_text()) for file in (results / "records").rglob("*.json")]
+
+
+def read_launch_variables(results):
+    [command] = [json.loads(file.read_text()) for file in results.rglob("command.json")]
+    words = [word.partition("=")[::2] for word in command["argv"] if "=" in word]
+    return {**command["environment"], **dict(words)}
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param("ENOLCK", marks=pytest.mark.case("Locks fail with ENOLCK")),
+        pytest.param("ENOSYS", marks=pytest.mark.case("Locks fail with ENOSYS")),
+        "EOPNOTSUPP",
+    ],
+)
+def test_file_system_without_locks_ends_a_run_with_advice(tmp_path, number):
+    if not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+    source, library = tmp_path / "locks.c", tmp_path / "locks.so"
+    source.write_text(NO_LOCKS)
+    home, results = tmp_path / "home", tmp_path / "home" / "results"
+    defined = [f'-DFOLDER="{home}"', f"-DERROR={number}"]
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", *defined, "-o", library, source, "-ldl"], check=True, timeout=60
+    )
+    home.mkdir()
+    environments = paths.cache() / "environments"
+    if environments.is_dir():
+        (home / "environments").symlink_to(environments)
+    words = [word for word in RUN if word != "--no-verify"]
+    completed = run_command(
+        *words, f"--results={results}", XFBENCH_HOME=str(home), LD_PRELOAD=str(library)
+    )
+    assert completed.returncode in (1, 2), completed.stderr
+    assert "provides no locks" in completed.stderr and "--results" in completed.stderr
+    assert "Traceback" not in completed.stderr and "defect" not in completed.stderr
+
+
+BANNER = "--------\n  Welcome to the Example Machine 5\n--------\n--> Checking quota (P-1)...OK\n"
+LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential added\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "number"),
+    [
+        pytest.param(
+            f"{BANNER}41234\n", "41234", marks=pytest.mark.case("Banner before the job number")
+        ),
+        pytest.param(
+            f"{LOG}{LOG}41235\n",
+            "41235",
+            marks=pytest.mark.case("Plugin's log before the job number"),
+        ),
+        pytest.param(
+            "41236;north\n", "41236", marks=pytest.mark.case("Job number with a cluster name")
+        ),
+        pytest.param(f"41237\n{BANNER}", "41237"),
+    ],
+)
+def test_slurm_is_asked_about_the_submitted_job(
+    install, run_inline, tmp_path, results, printed, number, monkeypatch
+):
+    monkeypatch.setattr(job_queue, "_LOOK_SECONDS", 0.01)
+    (tmp_path / "printed").write_text(printed)
+    asked = tmp_path / "asked"
+    install("sbatch", f"cat {tmp_path / 'printed'}")
+    install("squeue", "echo Welcome to the queue")
+    install("scancel", "exit 0")
+    state = f"JobId={number} JobName=x JobState=CANCELLED Reason=None"
+    install("scontrol", f'echo "$*" >> {asked}\necho Welcome 1\necho "{state}"\necho Goodbye')
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results}")
+    assert completed.returncode == 1, completed.stderr
+    assert set(asked.read_text().splitlines()) == {f"-o show job {number}"}
+    assert [record["reason"] for record in read_records(results)] == [
+        f"the job was cancelled (job {number})"
+    ]
+
+
+def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results):
+    install("sbatch", "echo Your project has 5 hours left")
+    install("squeue", "exit 0")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results}")
+    assert completed.returncode == 1
+    assert "no job number" in completed.stderr and "5 hours left" in completed.stderr
+
+
+@pytest.fixture
+def run_with_modules(tmp_path, results, python, run_inline):
+    """A function that runs with a module system whose start-up file has these lines."""
+
+    def run(lines, *words, settings=""):
+        (tmp_path / "init.sh").write_text(lines)
+        site = tmp_path / "site.toml"
+        site.write_text(
+            f'title = "s"\n{settings}\n[modules]\ninit = "{tmp_path / "init.sh"}"\n'
+            '[modules.frameworks]\nreference = ["tool/2.5"]\n'
+        )
+        return run_inline(*RUN, f"--site={site}", f"--results={results}", *words)
+
+    return run
+
+
+SETS_ROOT = "export TOOLROOT=/opt/tool"
+
+
+@pytest.mark.case("Modules that print")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f'module() {{ [ "$1" = load ] && {{ echo "loaded: see a=b"; {SETS_ROOT}; }}; return 0; }}',
+        f'echo "Welcome, n=1"\nmodule() {{ [ "$1" = load ] && {SETS_ROOT}; return 0; }}\nfalse',
+    ],
+)
+def test_printing_modules_set_variables_and_nothing_else(run_with_modules, results, lines):
+    completed = run_with_modules(lines)
+    assert completed.returncode == 0, completed.stderr
+    variables = read_launch_variables(results)
+    assert variables["TOOLROOT"] == "/opt/tool"
+    assert not any(" " in name for name in variables)
+
+
+@pytest.mark.case("Missing module with exit status 0")
+def test_missing_module_is_found_out_without_exit_status(run_with_modules, results):
+    completed = run_with_modules(
+        'module() { [ "$1" = load ] && echo "M.c(1):ERROR:105: Unable to locate \'$2\'" >&2;'
+        " return 0; }"
+    )
+    assert completed.returncode == 1
+    [record] = read_records(results)
+    assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
+
+
+@pytest.mark.case("Process mark that is older than the run")
+def test_captured_variables_have_no_mark_of_another_process(run_with_modules, results, install):
+    """With the mark of the capture, the children of ranks would not be found and ended."""
+    install(
+        "mpirun",
+        'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
+        'while [ "$1" != env ]; do shift; done\n'
+        'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
+    )
+    completed = run_with_modules(
+        f'module() {{ [ "$1" = load ] && {{ echo note >&2; {SETS_ROOT}; }}; return 0; }}',
+        settings='launcher = "mpi"',
+    )
+    assert completed.returncode == 0, completed.stderr
+    variables = read_launch_variables(results)
+    assert variables["TOOLROOT"] == "/opt/tool"
+    assert "XFBENCH_RUN" not in variables
+
+
+@pytest.mark.case("MPI with another name")
+@pytest.mark.parametrize("version", ["mpirun (IBM Spectrum MPI) 10.4.0.03rtm4", "SiteMPI 3.1"])
+def test_mpi_of_another_name_is_used_or_refused_with_advice(install, run_inline, results, version):
+    install(
+        "mpirun",
+        f'if [ "$1" = --version ]; then echo Welcome; echo "{version}"; exit; fi\n'
+        'while [ "$1" != env ]; do shift; done\n'
+        'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
+    )
+    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results}")
+    [record] = read_records(results)
+    if "Spectrum" in version:
+        assert completed.returncode == 0 and record["status"] == "ok", record["reason"]
+    else:
+        assert record["status"] == "unavailable"
+        assert version in record["reason"] and "site file" in record["reason"]
+
+
+@pytest.mark.case("Host name that resolves to another machine's address")
+def test_address_of_another_machine_is_not_used(monkeypatch):
+    """The bind of an address that this host lacks fails."""
+    monkeypatch.setattr(distributed.socket, "gethostbyname", lambda _: "203.0.113.9")
+    monkeypatch.delenv("XFBENCH_INTERFACE", raising=False)
+    address = distributed.host_address(remote=True)
+    assert address != "203.0.113.9"
+    with distributed.socket.socket() as probe:
+        probe.bind((address, 0))
