@@ -17,7 +17,7 @@ def test_unknown_strategy_is_refused_with_any_number_of_ranks(run_inline, ranks)
 def test_a_million_threads_are_refused(run_inline):
     process = run_inline(*RUN, "--threads", "1000000")
     assert process.returncode == 2
-    assert process.stderr == "xfbench: --threads 1e+06: at most 65,536\n"
+    assert process.stderr == "xfbench: --threads 1,000,000: at most 65,536\n"
 
 
 @pytest.mark.case("A number of steps beyond all limits")

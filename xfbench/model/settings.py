@@ -165,7 +165,7 @@ class Setting:
         """Raise UsageError unless one value is at most `maximum`, if the setting has one."""
         if self.maximum is not None and not isinstance(value, str) and not value <= self.maximum:
             unit = " s" if self.type is DURATION else ""
-            raise UsageError(f"{self.option} {value:g}: at most {self.maximum:,}{unit}")
+            raise UsageError(f"{self.option} {value:,}: at most {self.maximum:,}{unit}")
 
     def format(self, value: Any) -> str:
         """Return the text that `parse` turns into this value."""

@@ -17,8 +17,7 @@ from xfbench.workloads import workloads
 # A run with more threads than this for each core would only be killed by its time limit.
 _MAX_THREADS_PER_CORE, _ALWAYS_ALLOWED_THREADS = 16, 1024
 _VALUE_BYTES = 4  # of an image: float32
-# Values of settings that mean the same as no value.
-_NEUTRAL: tuple[Any, ...] = (None, "default", "none", False, True)
+_SAME_AS_NO_VALUE: tuple[Any, ...] = (None, "default", "none")
 
 
 def refuse_options_without_effect(values: Mapping[str, Any], cells: Collection[Cell]) -> None:
@@ -41,8 +40,8 @@ def refuse_options_without_effect(values: Mapping[str, Any], cells: Collection[C
     }
     for name, (has_effect, need) in needs.items():
         chosen = values.get(name)
-        words = [chosen] if isinstance(chosen, str | int | float) or not chosen else [*chosen]
-        if not has_effect and any(word not in _NEUTRAL or type(word) is int for word in words):
+        each_chosen = chosen if isinstance(chosen, list | tuple) else [chosen]
+        if not has_effect and any(value not in _SAME_AS_NO_VALUE for value in each_chosen):
             option = settings.BY_NAME[name].option
             raise errors.UsageError(f"{option} has no effect here: it needs {need}")
     if values.get("wait") is False and not uses_slurm:
