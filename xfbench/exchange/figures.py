@@ -38,25 +38,20 @@ def import_figures(
 
     - `warn` gets a message for each figure or file that cannot be imported.
     - `inform` gets a message for each file or entry without a figure. After 20 messages, it gets
-      only the number of the remaining ones.
+      only the number of the remaining ones. If there is no figure at all, it also gets the
+      messages for `warn`.
 
     Raises UsageError if there is no figure to import, if the file `source` is invalid, or if
     `target` cannot be written.
     """
-    records: list[Record] = []
+    problems: list[str] = []
     notes: list[str] = []
-    if source.is_file():
-        records += _read_records(source, warn, notes.append)
+    records = _read_source(source, problems.append, notes.append)
+    if records:
+        for line in problems:
+            warn(line)
     else:
-        for path in sorted(source.rglob("*")):
-            if path.is_symlink() or not path.is_file():
-                continue
-            try:
-                records += _read_records(path, warn, notes.append)
-            except _UnknownFormatError as error:
-                notes.append(str(error))
-            except UsageError as error:
-                warn(str(error))
+        notes = problems + notes
     for line in notes[:20]:
         inform(line)
     if len(notes) > 20:
@@ -72,6 +67,26 @@ def import_figures(
         except OSError as error:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
     return len(new_records), len({record.id for record in records}) - len(new_records)
+
+
+def _read_source(source: Path, warn: WarningHandler, inform: WarningHandler) -> list[Record]:
+    """Return a record for each figure in the file `source`, or in every file of that folder.
+
+    Raises UsageError if the file `source` is invalid.
+    """
+    if source.is_file():
+        return _read_records(source, warn, inform)
+    records: list[Record] = []
+    for path in sorted(source.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        try:
+            records += _read_records(path, warn, inform)
+        except _UnknownFormatError as error:
+            inform(str(error))
+        except UsageError as error:
+            warn(str(error))
+    return records
 
 
 def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> list[Record]:

@@ -1,15 +1,22 @@
-"""Logs of MLPerf Training: lines with `:::MLLOG {json}`, after any prefix that a launcher adds.
+"""Logs of MLPerf Training, with any prefix that a launcher adds to their lines.
+
+- Version 0.5: `:::MLPv0.5.0 BENCHMARK SECONDS (FILE:LINE) KEY: VALUE`
+- Version 0.6: `:::MLL SECONDS KEY: {"value": …, "metadata": …}`
+- Version 0.7 and later: `:::MLLOG {json}`, with `time_ms` or `time_s`
 
 Each run gives the time to train (`run_start` to `run_stop`) and the value of every evaluation.
-Throughput and epoch time are medians over the logged values.
+Throughput and epoch time are medians over the logged values. If several ranks log a run, it begins
+with the first run_start and ends with the last run_stop.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from statistics import median
 from typing import Any
 
@@ -26,35 +33,59 @@ from xfbench.exchange.formats import (
 )
 
 TOOL = "MLPerf Training"
-_MARK = b":::MLLOG"
-_MAX_LINE_BYTES = 2**20
+_MARK = re.compile(r":::(ML[A-Za-z0-9._]*)")
+_MLL = re.compile(r"\s+(?P<time>\d{1,20}(?:\.\d{1,20})?)\s+(?P<key>[\w.-]+):\s*")
+_MLP = re.compile(
+    r"\s+(?P<benchmark>[\w.-]+)\s+(?P<time>\d{1,20}(?:\.\d{1,20})?)\s+\([^()]*:\d+\)"
+    r"\s+(?P<key>[\w.-]+)(?::\s*(?P<value>.*?))?\s*$"
+)
+_MAX_LINE_CHARACTERS = 2**20
 _SPEED_UNITS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_second": "samples/s"}
-_OPENING_KEYS = ("cache_clear", "init_start", "submission_benchmark", "run_start")
+_EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
+_OPENING_KEYS = ("cache_clear", "run_clear_caches", "init_start", "submission_benchmark")
 _SUBMISSION_KEYS = ("benchmark", "division", "org")
+_METRIC_KEYS = ("metric", "metric_name", "name", "dataset", "split", "subset")
+_POSITION_KEYS = ("epoch", "epoch_num", "step", "step_num", "iteration", "samples_count")
 _COUNT_FIELDS = {
     "global_batch_size": "global_batch_size",
     "number_of_ranks": "ranks",
     "number_of_nodes": "nodes",
 }
+_SECONDS_OF_2017, _SECONDS_OF_2100 = 1_483_228_800, 4_102_444_800  # MLPerf began in 2018
 
 
 @dataclass(frozen=True)
 class _Event:
-    """A line of the log with its number, key, value, time and metadata."""
+    """An event of the log with its line number, key, value, time and metadata."""
 
     line: int
     key: str
     value: Any
-    milliseconds: float  # since 1970
+    seconds: Decimal  # since 1970
     metadata: dict[str, Any]
 
     @property
     def created(self) -> str:
-        return str(parse_time(self.milliseconds / 1000))
+        return str(parse_time(float(self.seconds)))
 
     def seconds_since(self, earlier: _Event) -> float:
         """Return the seconds from the event `earlier` to this event."""
-        return (self.milliseconds - earlier.milliseconds) / 1000
+        return float(self.seconds - earlier.seconds)
+
+    @property
+    def positions(self) -> dict[str, float]:
+        """Where in the training the event is, such as its epoch."""
+        numbers = {name: parse_number(self.metadata.get(name)) for name in _POSITION_KEYS}
+        return {name: number for name, number in numbers.items() if number is not None}
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """A score of an evaluation. `metric` tells the scores of a log apart; it may be empty."""
+
+    event: _Event
+    metric: str
+    value: float
 
 
 @dataclass
@@ -62,25 +93,30 @@ class _Run:
     """The events and values of one run.
 
     - `values_by_key`: the last value of every key that the other fields do not cover.
-    - `started`, `stopped`: the events run_start and run_stop, or None.
-    - `evaluations`: the events eval_accuracy.
+    - `starts`, `stops`: the events run_start and run_stop. Several ranks have several.
+    - `has_trained`: whether an epoch, a throughput or an evaluation is known.
+    - `evaluations`: the scores of all evaluations.
     - `speeds`: the events with a throughput, by the key of the throughput.
     - `epochs`: the events epoch_start and epoch_stop of each completed epoch.
-    - `epoch`: the event epoch_start of the current epoch, or None.
+    - `open_epochs`: the events epoch_start without an epoch_stop, by `epoch_num`.
     """
 
     values_by_key: dict[str, Any] = field(default_factory=dict)
-    started: _Event | None = None
-    stopped: _Event | None = None
-    evaluations: list[_Event] = field(default_factory=list)
+    starts: list[_Event] = field(default_factory=list)
+    stops: list[_Event] = field(default_factory=list)
+    evaluations: list[_Evaluation] = field(default_factory=list)
     speeds: dict[str, list[_Event]] = field(default_factory=lambda: defaultdict(list))
     epochs: list[tuple[_Event, _Event]] = field(default_factory=list)
-    epoch: _Event | None = None
+    open_epochs: dict[float | None, _Event] = field(default_factory=dict)
+
+    @property
+    def has_trained(self) -> bool:
+        return bool(self.evaluations or self.speeds or self.epochs)
 
 
 def is_recognised(file: File) -> bool:
-    """Return whether the file contains `:::MLLOG` and is not JSON."""
-    return file.document is None and _MARK in file.content
+    """Return whether the file contains a mark of MLPerf, such as `:::MLLOG`, and is not JSON."""
+    return file.document is None and _MARK.search(_decode(file.content)) is not None
 
 
 def host_and_user_names(file: File) -> Iterable[str]:
@@ -91,105 +127,268 @@ def host_and_user_names(file: File) -> Iterable[str]:
 def entries(file: File) -> Iterator[Entry | Missed]:
     """Yield the figures of each run, and each line that is invalid or misplaced."""
     run = _Run()
-    seen_lines: set[bytes] = set()
-    for line_number, line in enumerate(file.content.split(b"\n"), 1):
-        _, mark, rest = line.partition(_MARK)
-        if not mark or rest in seen_lines:  # every rank may print the same line
-            continue
-        seen_lines.add(rest)
-        event = _parse_event(line_number, rest)
+    keys: dict[str, None] = {}
+    figure_count = 0
+    for event in _read_events(file):
         if isinstance(event, Missed):
             yield event
             continue
-        if run.stopped and event.key in _OPENING_KEYS:
-            yield from _figures_of_run(run)
+        keys[event.key] = None
+        if run.stops and event.key in (*_OPENING_KEYS, "run_start"):
+            for entry in _figures_of_run(run):
+                figure_count += isinstance(entry, Entry)
+                yield entry
             run = _Run()
-        if problem := _add_event(run, event):
-            yield Missed(f"line {line_number}", problem)
-    yield from _figures_of_run(run)
+        yield from _add_event(run, event)
+    for entry in _figures_of_run(run):
+        figure_count += isinstance(entry, Entry)
+        yield entry
+    if not figure_count:
+        names = ", ".join(keys) or "none"
+        yield Missed("the log", f"no figure; keys of the lines read: {names}", fault=False)
 
 
-def _parse_event(line: int, content: bytes) -> _Event | Missed:
-    location = f"line {line}"
-    if len(content) > _MAX_LINE_BYTES:
-        return Missed(location, "the line is too long")
+def _decode(content: bytes) -> str:
+    """Return the text of a log. Bytes that are not UTF-8 (or UTF-16 with its mark) are replaced."""
+    is_utf16 = content.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return content.decode("utf-16" if is_utf16 else "utf-8", errors="replace")
+
+
+def _read_events(file: File) -> Iterator[_Event | Missed]:
+    """Yield the events of a log, and the lines that are invalid. Ranks may repeat an event."""
+    known_events: set[str] = set()
+    for number, line in enumerate(_decode(file.content).split("\n"), 1):
+        mark = _MARK.search(line)
+        if mark and len(line) > _MAX_LINE_CHARACTERS:
+            yield Missed(f"line {number}", "the line is too long")
+            continue
+        if _is_event_without_mark(line[: mark.start()] if mark else line):
+            yield Missed(f"line {number}", "the line has lost its beginning (':::MLLOG')")
+        while mark:
+            event, position = _parse_event(number, mark[1], line, mark.end())
+            text = line[mark.start() : position].rstrip()
+            mark = _MARK.search(line, position)
+            if text not in known_events:
+                known_events.add(text)
+                yield event
+
+
+def _is_event_without_mark(text: str) -> bool:
+    """Return whether a text is the rest of a line of MLPerf that has lost its beginning."""
+    has_clock = any(f'"{name}":' in text for name in ("time_ms", "time_s", "event_type"))
+    return ('"key":' in text and has_clock) or ('"value":' in text and '"metadata": {' in text)
+
+
+def _parse_event(line: int, mark: str, text: str, start: int) -> tuple[_Event | Missed, int]:
+    """Return the event whose mark ends at `start` in the line `text`, and where the event ends.
+
+    If the event is invalid, a Missed is returned instead.
+    """
     try:
-        document = as_object(json.loads(content))
-    except (ValueError, RecursionError):
-        return Missed(location, "the text after :::MLLOG is not JSON")
-    key, milliseconds = (
-        keep_nonempty_text(document.get("key")),
-        parse_number(document.get("time_ms")),
-    )
-    if key is None or milliseconds is None or parse_time(milliseconds / 1000) is None:
-        return Missed(location, "no key or no time ('time_ms')")
+        if mark == "MLLOG":
+            return _parse_mllog(text, line, start)
+        if mark == "MLL":
+            return _parse_mll(text, line, start)
+        if mark.startswith("MLPv"):
+            return _parse_mlp(text, line, start)
+        raise ValueError(f"':::{mark}' is an unknown form of MLPerf log")
+    except RecursionError:
+        problem = f"the text after :::{mark} is not JSON"
+    except ValueError as error:
+        problem = str(error)
+    next_mark = _MARK.search(text, start)
+    return Missed(f"line {line}", problem), next_mark.start() if next_mark else len(text)
+
+
+def _parse_object(text: str, start: int, mark: str) -> tuple[dict[str, Any], int]:
+    """Return the JSON object at `start`, and where it ends. Raises ValueError if there is none."""
+    begin = start + len(text[start:]) - len(text[start:].lstrip())
+    try:
+        document, end = json.JSONDecoder().raw_decode(text, begin)
+    except ValueError:
+        raise ValueError(f"the text after :::{mark} is not JSON") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"the text after :::{mark} is not a JSON object")
+    return document, end
+
+
+def _parse_mllog(text: str, line: int, start: int) -> tuple[_Event, int]:
+    document, end = _parse_object(text, start, "MLLOG")
+    key = keep_nonempty_text(document.get("key"))
+    clock = next((name for name in ("time_ms", "time_s") if name in document), None)
+    if key is None or clock is None:
+        names = ", ".join(map(str, document))
+        raise ValueError(f"no key or no time ('time_ms' or 'time_s'); the line has {names}")
+    number = parse_number(document[clock])
+    if number is None:
+        raise ValueError(f"no key or no time: {clock} is not a number")
+    if clock == "time_ms" and _SECONDS_OF_2017 <= number < _SECONDS_OF_2100:
+        raise ValueError(f"time_ms is in seconds, not in milliseconds: {number:.10g}")
+    seconds = Decimal(repr(number)) / (1000 if clock == "time_ms" else 1)
+    return _make_event(
+        line, key, document.get("value"), seconds, as_object(document.get("metadata"))
+    ), end
+
+
+def _parse_mll(text: str, line: int, start: int) -> tuple[_Event, int]:
+    match = _MLL.match(text, start)
+    if not match:
+        raise ValueError("the text after :::MLL is not 'SECONDS KEY: {…}'")
+    document, end = _parse_object(text, match.end(), "MLL")
     metadata = as_object(document.get("metadata"))
-    return _Event(line, key, document.get("value"), milliseconds, metadata)
+    seconds = Decimal(match["time"])
+    return _make_event(line, match["key"], document.get("value"), seconds, metadata), end
 
 
-def _add_event(run: _Run, event: _Event) -> str | None:
-    """Add an event to a run. Return what is wrong with the event, or None."""
+def _parse_mlp(text: str, line: int, start: int) -> tuple[_Event, int]:
+    next_mark = _MARK.search(text, start)
+    end = next_mark.start() if next_mark else len(text)
+    match = _MLP.match(text[:end], start)
+    if not match:
+        raise ValueError("the text after :::MLPv… is not 'BENCHMARK SECONDS (FILE:LINE) KEY'")
+    try:
+        value = json.loads(match["value"]) if match["value"] else None
+    except ValueError:
+        value = match["value"]
+    metadata = {"submission_benchmark": match["benchmark"]}
+    if match["key"] == "run_stop":
+        words = {"True": "success", "False": "failure"}
+        metadata["status"] = words.get(str(as_object(value).get("success")), "not stated")
+    return _make_event(line, match["key"], value, Decimal(match["time"]), metadata), end
+
+
+def _make_event(
+    line: int, key: str, value: Any, seconds: Decimal, metadata: dict[str, Any]
+) -> _Event:
+    """Return an event. Raises ValueError if its time is impossible."""
+    if parse_time(float(seconds)) is None:
+        raise ValueError("no key or no time: the time is impossible")
+    return _Event(line, key, value, seconds, metadata)
+
+
+def _add_event(run: _Run, event: _Event) -> Iterator[Missed]:
+    """Add an event to a run. Yield what is wrong with the event."""
     key, value = event.key, event.value
-    if key in ("run_start", "run_stop", "epoch_start", "epoch_stop"):
-        return _add_interval_event(run, event)
-    if key == "eval_accuracy":
-        if parse_number(value) is None:
-            return "eval_accuracy is not a number"
-        run.evaluations.append(event)
+    location = f"line {event.line}"
+    if benchmark := keep_nonempty_text(event.metadata.get("submission_benchmark")):
+        run.values_by_key.setdefault("submission_benchmark", benchmark)
+    if key in ("run_start", "run_stop"):
+        yield from _add_start_or_stop(run, event)
+    elif key == "epoch_start":
+        yield from _start_epoch(run, event)
+    elif key == "epoch_stop":
+        yield from _stop_epoch(run, event)
+    elif key in _EVALUATION_KEYS:
+        try:
+            evaluations = _read_scores(event)
+        except ValueError as error:
+            yield Missed(location, str(error))
+        else:
+            run.evaluations += [e for e in evaluations if not _is_repeated(e, run.evaluations)]
     elif key == "tracked_stats" or key in _SPEED_UNITS:
         stats = as_object(value) if key == "tracked_stats" else {key: value}
         for name in sorted(_SPEED_UNITS.keys() & stats.keys()):
             if parse_number(stats[name]) is None:
-                return f"{name} is not a number"
-            run.speeds[name].append(event)
+                yield Missed(location, f"{name} is not a number")
+            else:
+                run.speeds[name].append(event)
     else:
         run.values_by_key[key] = value
-    return None
 
 
-def _add_interval_event(run: _Run, event: _Event) -> str | None:
-    if event.key == "run_start":
-        if run.started:
-            return f"second run_start: the one in line {run.started.line} has no run_stop"
-        run.started = event
-    elif event.key == "run_stop":
-        if run.started is None or run.stopped:
-            return "run_stop without a run_start"
-        run.stopped = event
-    elif event.key == "epoch_start":
-        run.epoch = event
+def _read_scores(event: _Event) -> list[_Evaluation]:
+    """Return the scores of an evaluation. Raises ValueError if one is not a number.
+
+    The value is a number, or an object: `{"epoch": …, "value": …}` (version 0.5), or a number for
+    each metric.
+    """
+    value = event.value
+    if isinstance(value, dict):
+        positions = {name: value[name] for name in _POSITION_KEYS if name in value}
+        event = _Event(event.line, event.key, value, event.seconds, {**event.metadata, **positions})
+        scores = {name: score for name, score in value.items() if name not in positions}
+        if isinstance(scores.get("value"), dict):
+            scores |= scores.pop("value")
     else:
-        if run.epoch is None:
-            return "epoch_stop without an epoch_start"
-        run.epochs.append((run.epoch, event))
-        run.epoch = None
-    return None
+        scores = {"value": value}
+    metrics = [
+        text for name in _METRIC_KEYS if (text := keep_nonempty_text(event.metadata.get(name)))
+    ]
+    numbers = {name: parse_number(score) for name, score in scores.items()}
+    if not numbers or None in numbers.values():
+        bad = ", ".join(name for name, number in numbers.items() if number is None)
+        raise ValueError(f"{event.key} is not a number" + f" ({bad})" * (bad not in ("", "value")))
+    return [
+        _Evaluation(event, " ".join([*metrics, *([name] if name != "value" else [])]), number)
+        for name, number in numbers.items()
+        if number is not None
+    ]
+
+
+def _is_repeated(evaluation: _Evaluation, earlier: list[_Evaluation]) -> bool:
+    """Return whether another rank logged the same score of the same place in the training."""
+    return bool(evaluation.event.positions) and any(
+        (evaluation.metric, evaluation.value, evaluation.event.key, evaluation.event.metadata)
+        == (other.metric, other.value, other.event.key, other.event.metadata)
+        for other in earlier
+    )
+
+
+def _add_start_or_stop(run: _Run, event: _Event) -> Iterator[Missed]:
+    location = f"line {event.line}"
+    if event.key == "run_start":
+        run.starts.append(event)
+        if len(run.starts) > 1 and run.has_trained:
+            line = run.starts[0].line
+            yield Missed(location, f"second run_start: the one in line {line} has no run_stop")
+            run.starts, run.open_epochs = [event], {}
+    elif not run.starts:
+        yield Missed(location, "run_stop without a run_start")
+    else:
+        run.stops.append(event)
+
+
+def _start_epoch(run: _Run, event: _Event) -> Iterator[Missed]:
+    number = event.positions.get("epoch_num")
+    earlier = run.open_epochs.get(number)
+    if earlier and len(run.starts) < 2:
+        yield Missed(
+            f"line {event.line}",
+            f"second epoch_start: the one in line {earlier.line} has no epoch_stop",
+        )
+    if not earlier or len(run.starts) < 2:
+        run.open_epochs[number] = event
+
+
+def _stop_epoch(run: _Run, event: _Event) -> Iterator[Missed]:
+    """Complete an epoch. A stop with another number than the start is not the end of one epoch."""
+    number = event.positions.get("epoch_num")
+    location = f"line {event.line}"
+    if number is not None and number in run.open_epochs:
+        run.epochs.append((run.open_epochs.pop(number), event))
+    elif run.open_epochs:
+        _, start = run.open_epochs.popitem()
+        started = start.positions.get("epoch_num")
+        numbers = ("without a number" if n is None else f"{n:.10g}" for n in (started, number))
+        reason = "no time per epoch: from epoch_num {} to {} is not one epoch".format(*numbers)
+        yield Missed(location, reason, fault=False)
+    elif len(run.starts) < 2:
+        yield Missed(location, "epoch_stop without an epoch_start")
 
 
 def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
     title, about = _run_title(run), _describe_run(run)
-    if run.started and run.stopped:
-        status = run.stopped.metadata.get("status")
-        yield Entry(
-            title=title,
-            where=f"lines {run.started.line} to {run.stopped.line}, run_start to run_stop",
-            created=run.stopped.created,
-            quantity="time to train",
-            unit="s",
-            value=run.stopped.seconds_since(run.started),
-            about=about,
-            failed=None if status == "success" else f"the run's status is {status}, not success",
-        )
-    elif run.started:
-        yield Missed(f"line {run.started.line}", "no time to train: run_start has no run_stop")
+    yield from _time_to_train(run, title, about)
     for evaluation in run.evaluations:
+        event = evaluation.event
+        metric = f" ({evaluation.metric})" if evaluation.metric else ""
         yield Entry(
             title=title,
-            where=f"line {evaluation.line}, eval_accuracy{_format_epoch_and_step(evaluation)}",
-            created=evaluation.created,
-            quantity="eval accuracy",
+            where=f"line {event.line}, {event.key}{metric}{_format_positions(event)}",
+            created=event.created,
+            quantity=event.key.replace("_", " ") + metric,
             unit="",
-            value=float(evaluation.value),
+            value=evaluation.value,
             about=about,
         )
     for name, events in sorted(run.speeds.items()):
@@ -197,11 +396,52 @@ def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
         yield _build_median_entry(
             events, name, f"{name} (median)", _SPEED_UNITS[name], values, title, about
         )
-    if run.epochs:
+    if not run.epochs:
+        return
+    events = [stop for _, stop in run.epochs]
+    numbers = [event.positions["epoch_num"] for event in events]
+    # Some epochs may have lost a line. Numbers of samples or steps skip far more.
+    if max(numbers) > 2 * len(numbers) or any(number % 1 for number in numbers):
+        reason = "no time per epoch: the values of epoch_num do not count epochs"
+        yield Missed(f"line {events[0].line}", reason, fault=False)
+    elif any(not start.seconds for start, _ in run.epochs):
+        yield Missed(f"line {events[0].line}", "no time per epoch: an epoch_start has the time 0")
+    else:
         durations_s = [stop.seconds_since(start) for start, stop in run.epochs]
-        events = [stop for _, stop in run.epochs]
         yield _build_median_entry(
             events, "epoch_stop", "time per epoch (median)", "s", durations_s, title, about
+        )
+
+
+def _time_to_train(run: _Run, title: str, about: dict[str, Any]) -> Iterator[Entry | Missed]:
+    """Yield the time to train, or why there is none."""
+    if not run.starts:
+        return
+    start = min(run.starts, key=lambda event: event.seconds)
+    location = f"line {run.starts[-1].line}"
+    if not run.stops:
+        yield Missed(location, "no time to train: run_start has no run_stop")
+    elif len(run.starts) != len(run.stops):
+        counts = f"{len(run.starts)} run_start and {len(run.stops)} run_stop"
+        word = "run_start" if len(run.starts) > 1 else "run_stop"
+        lines = f"lines {run.starts[0].line} to {run.stops[-1].line}"
+        yield Missed(location, f"second {word}, no time to train: {counts} in {lines}")
+    elif not start.seconds:
+        yield Missed(location, "no time to train: run_start has the time 0")
+    else:
+        stop = max(run.stops, key=lambda event: event.seconds)
+        statuses = [event.metadata.get("status") for event in run.stops]
+        status = next((status for status in statuses if status != "success"), None)
+        has_failed = any(status != "success" for status in statuses)
+        yield Entry(
+            title=title,
+            where=f"lines {start.line} to {stop.line}, run_start to run_stop",
+            created=stop.created,
+            quantity="time to train",
+            unit="s",
+            value=stop.seconds_since(start),
+            about=about,
+            failed=f"the run's status is {status}, not success" if has_failed else None,
         )
 
 
@@ -235,9 +475,8 @@ def _build_median_entry(
     )
 
 
-def _format_epoch_and_step(event: _Event) -> str:
-    positions = {name: parse_number(event.metadata.get(name)) for name in ("epoch_num", "step_num")}
-    return "".join(f", {name} {value:g}" for name, value in positions.items() if value is not None)
+def _format_positions(event: _Event) -> str:
+    return "".join(f", {name} {value:.10g}" for name, value in event.positions.items())
 
 
 def _run_title(run: _Run) -> str:
