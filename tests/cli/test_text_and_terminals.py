@@ -148,3 +148,19 @@ def test_run_beside_a_process_whose_name_is_cut_inside_a_character(run, tmp_path
             sleeping.kill()
     assert status == 0, content.decode(errors="replace")
     assert b"images/s" in content
+
+
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [
+        (b"b\xf6d", {"LC_ALL": "C.UTF-8"}),
+        pytest.param("größe".encode(), ASCII, marks=deep),
+        pytest.param("größe".encode(), {"LC_ALL": "C.UTF-8"}, marks=deep),
+    ],
+)
+def test_results_folder_whose_name_cannot_be_decoded(run, tmp_path, name, variables):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    (tmp_path / "results").rename(folder)
+    status, content = run(f"results list --results {folder}", variables)
+    assert status == 0, content
+    assert content.count(b"reference") + content.count(b"lenet") >= 6
