@@ -419,3 +419,45 @@ def test_no_line_of_a_program_is_taken_for_its_place(module):
 )
 def test_line_taken_for_its_place_is_reported(source):
     assert find_place_reads(source)
+
+
+def find_strict_decoding(source):
+    """Return a line for each call that may fail at bytes of the system which are not UTF-8.
+
+    - Text of processes, and of files whose encoding is not given, without `errors`.
+    - Any text of a file without `errors`, in modules that name a path below /proc or /sys.
+    """
+    tree, lines = ast.parse(source), []
+    strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)]
+    reads_system = any(str(text).startswith(("/proc", "/sys/")) for text in strings)
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func).rpartition(".")[2]
+        given = {keyword.arg for keyword in node.keywords}
+        is_process_text = bool({"text", "universal_newlines"} & given)
+        is_process_text |= name in ("Popen", "run", "check_output") and "encoding" in given
+        is_file_text = name == "read_text" and (reads_system or not (node.args or given))
+        if (is_process_text or is_file_text) and "errors" not in given:
+            lines.append(ast.unparse(node))
+    return lines
+
+
+@every_module
+def test_module_does_not_decode_system_bytes_strictly(module):
+    assert find_strict_decoding(MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "Path(name).read_text()",
+        "NAME = Path('/proc/self/stat')\nNAME.read_text(encoding='utf-8')",
+        "(Path('/sys/class/net') / name).read_text('ascii')",
+        "subprocess.run(command, text=True)",
+        "subprocess.Popen(command, universal_newlines=True)",
+        "subprocess.check_output(command, encoding='utf-8')",
+    ],
+)
+def test_strict_decoding_of_system_bytes_is_found(source):
+    assert len(find_strict_decoding(source)) == 1

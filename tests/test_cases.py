@@ -8,6 +8,18 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 CASES = [
+    # Logs and reports of other tools
+    "MLPerf log, version 0.5",
+    "MLPerf log, version 0.6",
+    "MLPerf log with another name for the clock",
+    "Scores of several kinds in one value",
+    "Scores of several kinds under one key",
+    "Part of an epoch",
+    "Samples instead of epochs",
+    "Times to train",
+    # Terminals and processes
+    "Process name cut inside a character",
+    "Terminal that is not UTF-8",
     # Locks
     "Locks fail with ENOLCK",
     "Locks fail with ENOSYS",

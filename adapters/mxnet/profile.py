@@ -50,7 +50,7 @@ def profile(
         finally:
             mx.profiler.set_state("stop")
         mx.profiler.dump()
-        operation_times = _operation_times(json.loads(file.read_text()))
+        operation_times = _operation_times(json.loads(file.read_bytes()))
     return _sum_by_layer(operation_times, nodes)
 
 

@@ -1,8 +1,11 @@
 """Others' words as text that can be looked at, and does nothing."""
 
+import io
+import sys
+
 import pytest
 
-from xfbench.base.terminal_text import make_legible
+from xfbench.base.terminal_text import make_legible, print_in_any_encoding
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,21 @@ from xfbench.base.terminal_text import make_legible
 )
 def test_legible_escapes_control_characters_and_shortens_text(text, shown):
     assert make_legible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text", "printed"),
+    [
+        ("ascii", "a · b – c × ± 3 µs…", "a - b - c x +- 3 us..."),
+        ("ascii", "┏━┓│ ✔ ✘ ⠋", "+-+| ok failed *"),
+        ("ascii", "größe 名 \udcf6", "gro\\xdfe \\u540d \\udcf6"),
+        ("latin-1", "a · b – c × ± 3 µs…", "a · b - c × ± 3 µs..."),
+        ("utf-8", "a · b – c \udcf6", "a · b – c \\udcf6"),
+    ],
+)
+def test_output_replaces_characters_that_its_encoding_lacks(monkeypatch, encoding, text, printed):
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(content, encoding=encoding))
+    print_in_any_encoding()
+    print(text, end="", flush=True)
+    assert content.getvalue().decode(encoding) == printed

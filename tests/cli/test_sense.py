@@ -24,14 +24,15 @@ def test_a_million_threads_are_refused(run_inline):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--steps", "9" * 40), "--steps 1e+40: at most 1,000,000,000"),
+        (("--steps", "9" * 10), "--steps 9,999,999,999: at most 1,000,000,000"),
+        (("--steps", "9" * 40), "at most 1,000,000,000"),
         (("--epochs", "9" * 30), "--epochs"),
         (("--epochs", "1", "--data", "digits", "--warmup", "9" * 30), "--warmup"),
         (("--min-time", "9" * 400), "--min-time inf: at most"),
         (("--time-limit", "9" * 400), "--time-limit inf: at most"),
         (("--memory-limit", "9" * 400 + "GB"), "--memory-limit"),
         (("--launches", "0"), "--launches"),
-        (("--launches", "9" * 20), "--launches"),
+        (("--launches", "9" * 20), "launches are too many"),
         (("--batch-size", "900000000"), "of memory"),
         (("--batch-size", "-1"), "less than 1"),
         (("--learning-rate", "nan"), "learning_rate"),

@@ -41,5 +41,5 @@ def umask() -> int:
 
     `os.umask` would change the umask for a moment, while other threads may create files.
     """
-    match = re.search(r"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_text("ascii"), re.M)
+    match = re.search(rb"^Umask:\s*([0-7]+)$", Path("/proc/self/status").read_bytes(), re.M)
     return int(match[1], 8) if match else 0o022

@@ -12,6 +12,8 @@ from other programs.
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import re
 import shutil
@@ -28,6 +30,58 @@ _INVISIBLE = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
 _PRINTABLE_ASCII = re.compile(r"[ -~]*")
 _MAX_MARKS = 3
 _STYLE_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
+
+# Replacements of characters that an output's encoding lacks. Other accents are left out.
+_PLAIN = {
+    **dict.fromkeys("–−·‐‑—─━╌╍═╸╺", "-"),
+    **dict.fromkeys("│┃║", "|"),
+    **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛╔╗╚╝╠╣╦╩╬┡┩╇╞╪╡", "+"),
+    **dict.fromkeys("‘’", "'"),
+    **dict.fromkeys("“”„", '"'),
+    **{"×": "x", "±": "+-", "µ": "u", "μ": "u", "…": "...", "°": " deg", "Σ": "sum", "½": "1/2"},
+    **{"→": "->", "∞": "inf", "≤": "<=", "≥": ">=", "✔": "ok", "✘": "failed", "•": "*"},
+}
+_PLAIN_ERRORS = "xfbench-plain"
+
+
+def print_in_any_encoding() -> None:
+    """Make standard output and standard error replace the characters that their encoding lacks.
+
+    Without this, a table fails with UnicodeEncodeError on a terminal that is not UTF-8.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_PLAIN_ERRORS)
+
+
+def make_encodable(text: str) -> str:
+    """Return the text with the characters replaced that standard output's encoding lacks.
+
+    Tables need this before their layout, because a replacement may be longer.
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, _PLAIN_ERRORS).decode(encoding)
+
+
+def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_make_plain(each) for each in characters), error.end
+
+
+def _make_plain(character: str) -> str:
+    """Return a replacement in ASCII for a character that an encoding lacks."""
+    if character in _PLAIN:
+        return _PLAIN[character]
+    if "\u2800" <= character <= "\u28ff":  # Braille, which spinners use
+        return "*"
+    parts = unicodedata.normalize("NFKD", character)
+    letters = "".join(part for part in parts if not unicodedata.combining(part))
+    return letters if letters.isascii() and letters else _escape_character(character)
+
+
+codecs.register_error(_PLAIN_ERRORS, _replace_unencodable)
 
 
 def make_legible(text: str, max_length: int = FIELD_LENGTH) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from xfbench.base.errors import XfbenchError, disk_or_limit_error_message
-from xfbench.base.terminal_text import say
+from xfbench.base.terminal_text import print_in_any_encoding, say
 from xfbench.base.version import __version__
 from xfbench.cli import (
     compare,
@@ -100,6 +100,7 @@ def main() -> None:
     - `130`: the command was interrupted; all records are kept.
     - `143`: the same, by SIGTERM.
     """
+    print_in_any_encoding()
     with _interrupt_on_sigterm() as received_signals:
         status = _run_command_and_report_errors(received_signals)
     sys.exit(status)

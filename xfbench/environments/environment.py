@@ -38,7 +38,17 @@ from xfbench.worker import observe
 _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
 # Variables that a worker inherits. No others, because only the request decides threads and kernels.
-_INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES")
+_INHERITED = (
+    "PATH",
+    "HOME",
+    "TMPDIR",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LOCPATH",
+    "TZ",
+    "CUDA_VISIBLE_DEVICES",
+)
 _LIBRARIES = "LD_LIBRARY_PATH"  # inherited by an interpreter that the user named
 
 Say = Callable[[str], None]

@@ -118,7 +118,7 @@ def _format_modulefile(
 
 
 def _has_reserved_huge_pages(file: Path = _MEMORY) -> bool:
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = file.read_text(errors="replace").splitlines() if file.exists() else []
     return any(ln.startswith("HugePages_Free:") and int(ln.split()[1]) for ln in lines)
 
 

@@ -21,6 +21,7 @@ from xfbench.model import gpus
 from xfbench.model.record import Competitor, Conditions, Record
 from xfbench.worker import cgroup
 from xfbench.worker.core_latency import has_far_core_latency
+from xfbench.worker.system_files import replace_undecodable
 
 _CPUS = Path("/sys/devices/system/cpu")
 # A process that uses a larger share of one core counts as competing. Daemons use less.
@@ -229,7 +230,7 @@ def _count_thermal_throttles(folder: Path = _CPUS) -> int | None:
     """Return the number of thermal throttles since boot, summed over all CPUs. None if unknown."""
     files = [*folder.glob("cpu[0-9]*/thermal_throttle/core_throttle_count")]
     try:
-        return sum(int(file.read_text(encoding="utf-8")) for file in files) if files else None
+        return sum(int(file.read_bytes()) for file in files) if files else None
     except (OSError, ValueError):
         return None
 
@@ -242,5 +243,6 @@ def _read_other_processes() -> dict[ProcessKey, tuple[str, float]]:
         if info["pid"] in own_pids or info["cpu_times"] is None:
             continue
         used = info["cpu_times"].user + info["cpu_times"].system
-        process_seconds[info["pid"], info["create_time"]] = (info["name"] or "a process", used)
+        name = replace_undecodable(info["name"] or "a process")
+        process_seconds[info["pid"], info["create_time"]] = (name, used)
     return process_seconds

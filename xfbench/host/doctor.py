@@ -132,7 +132,7 @@ def _check_turbo() -> Finding:
         ("/sys/devices/system/cpu/cpufreq/boost", "1"),
     ):
         try:
-            value = Path(path).read_text(encoding="utf-8").strip()
+            value = Path(path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             continue
         if value == enabled_value:

@@ -56,7 +56,7 @@ def _slurm_memory_bytes() -> int | None:
 def count_oom_kills_since_boot() -> int:
     """Return how many processes the kernel has killed since boot because memory ran out."""
     try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/vmstat").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return 0
     return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

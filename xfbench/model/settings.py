@@ -291,7 +291,6 @@ SETTINGS: tuple[Setting, ...] = (
         help="Launches per cell, each in a fresh process",
         type=WHOLE_NUMBER,
         minimum=1,
-        maximum=10**6,
         default_words="see --until-precision",
     ),
     Setting(

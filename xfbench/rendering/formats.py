@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from xfbench.base.errors import UsageError
-from xfbench.base.terminal_text import add_style, make_legible
+from xfbench.base.terminal_text import add_style, make_encodable, make_legible
 from xfbench.rendering import fitting
 from xfbench.statistics import Interval
 
@@ -171,7 +171,8 @@ class Format:
 
     def escape_field(self, text: str) -> str:
         """Return a field as `render_table` passes it to tabulate."""
-        return self.escape(make_legible(text, _MAX_FIELD_CHARS))
+        legible = make_legible(text, _MAX_FIELD_CHARS)
+        return self.escape(make_encodable(legible) if self.has_lines else legible)
 
 
 def _add_field_style(header: str, text: str) -> str:
@@ -378,7 +379,7 @@ def render_listing(
     `less_important` are left out, the first ones first, and a last line names them.
     """
     columns = {
-        name: [make_legible(str(row[number]), _MAX_FIELD_CHARS) for row in rows]
+        name: [make_encodable(make_legible(str(row[number]), _MAX_FIELD_CHARS)) for row in rows]
         for number, name in enumerate(headers)
     }
     widths = fitting.wrap_columns(columns, less_important, max_width, min_widths=min_widths or {})
@@ -406,7 +407,7 @@ def wrap_line(text: str, max_width: int, indent: str = "    ") -> str:
     Words that are longer keep their line.
     """
     return textwrap.fill(
-        make_legible(text, _MAX_FIELD_CHARS),
+        make_encodable(make_legible(text, _MAX_FIELD_CHARS)),
         max_width,
         subsequent_indent=indent,
         break_long_words=False,

@@ -349,7 +349,10 @@ def _open_shared(store: Store, stack: ExitStack, warn_of_wait: WarningHandler) -
     - Another process holds the lock for more than a minute.
     - The file is not safe to open.
     - The index cannot be created.
+    - The path is not UTF-8 for DuckDB, which reads no other paths.
     """
+    if os.fsencode(store.folder) != str(store.folder).encode(errors="replace"):
+        return None
     if _lock_if_writable(store, stack, warn_of_wait) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
             return Index(store.folder / FILE_NAME, store)

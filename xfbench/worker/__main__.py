@@ -47,8 +47,9 @@ def _run_job_and_write_reply(job_path: Path, reply_path: Path, rank: int, size: 
         "used_on_kernel": {observe.boot_id(): used_seconds},
     }
     partial = reply_path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
-        json.dump(reply, file)
+    # Messages may contain paths with bytes that are not UTF-8; "replace" writes "?" for each.
+    with partial.open("w", encoding="utf-8", errors="replace") as file:
+        json.dump(reply, file, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(reply_path)

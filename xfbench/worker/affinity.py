@@ -38,7 +38,9 @@ def find_core(cpu: int, folder: Path = CPU_FOLDER) -> int:
     The system's `core_id` cannot tell cores apart, because dies of a socket may count from 0 each.
     """
     try:
-        siblings = (folder / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text()
+        siblings = (folder / f"cpu{cpu}" / "topology" / "thread_siblings_list").read_text(
+            errors="replace"
+        )
         return int(siblings.replace("-", ",").split(",")[0])
     except (OSError, ValueError):
         return cpu
@@ -246,6 +248,6 @@ def _socket(cpu: int, folder: Path) -> int | None:
 
 def _read_int_or_default(file: Path, default: int) -> int:
     try:
-        return int(file.read_text())
+        return int(file.read_bytes())
     except (OSError, ValueError):
         return default

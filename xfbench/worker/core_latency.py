@@ -32,7 +32,8 @@ class CoreLatencyProbe:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                universal_newlines=True,
+                encoding="utf-8",
+                errors="replace",
             )
             observe.exclude_process_from_counts(self._process.pid)
 

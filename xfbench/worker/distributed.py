@@ -121,7 +121,7 @@ def exchange_addresses(
     _write_at_once(Path(f"{rendezvous_path}.{process_name}"), own_address)
     for _ in range(_MAX_POLLS):
         if all(path.exists() for path in paths):
-            return [path.read_text() for path in paths]
+            return [path.read_text(encoding="utf-8") for path in paths]
         time.sleep(_PAUSE_SECONDS)
     missing = [rank_name for rank_name, path in zip(all_process_names, paths) if not path.exists()]
     raise RuntimeError(f"ranks {', '.join(missing)} did not register within two minutes")
@@ -130,7 +130,7 @@ def exchange_addresses(
 def _write_at_once(path: Path, text: str) -> None:
     """Write a file such that no other process sees a part of it."""
     partial = Path(f"{path}.partial")
-    partial.write_text(text)
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
 
 
@@ -148,7 +148,7 @@ def share_number_of_first_rank(group: Group, name: str, number: int) -> int:
         return number
     for _ in range(_MAX_POLLS_FOR_NUMBER):
         if path.exists():
-            return int(path.read_text())
+            return int(path.read_bytes())
         time.sleep(_PAUSE_SECONDS)
     raise RuntimeError(f"the first rank did not say within an hour how long to train ({name})")
 

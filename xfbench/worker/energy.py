@@ -150,7 +150,7 @@ def _read_rapl(folder: Path = _POWERCAP) -> Reading:
             continue
         try:
             used, span = (
-                int((package / name).read_text()) / 1e6
+                int((package / name).read_bytes()) / 1e6
                 for name in ("energy_uj", "max_energy_range_uj")
             )
         except (OSError, ValueError):

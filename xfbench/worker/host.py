@@ -20,7 +20,7 @@ def machine_facts() -> dict[str, Any]:
     """Return the facts of a record's `machine`, plus the processor's vendor and flags."""
     processor = first_processor_fields()
     return {
-        "hostname_hash": hashlib.sha256(platform.node().encode()).hexdigest()[:16],
+        "hostname_hash": hashlib.sha256(os.fsencode(platform.node())).hexdigest()[:16],
         "cpu_model": processor.get("model name") or platform.processor() or platform.machine(),
         "cores": count_usable_physical_cores(),
         "logical_cpus": os.cpu_count() or 1,

@@ -117,7 +117,7 @@ def _read_network_counters() -> Reading:
 
     The loopback interface counts the traffic within the node.
     """
-    lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    lines = Path("/proc/net/dev").read_text(errors="replace").splitlines()[2:]
     fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
     return {
         ("loopback" if name == "lo" else "network", name): (int(counted[8]), int(counted[0]))
@@ -136,7 +136,7 @@ def _infiniband_counters_and_reasons(folder: Path = _INFINIBAND) -> Tuple[Readin
         counters = port / "counters"
         try:
             sent, received = (
-                int((counters / name).read_text()) * _WORD_BYTES
+                int((counters / name).read_bytes()) * _WORD_BYTES
                 for name in ("port_xmit_data", "port_rcv_data")
             )
         except (OSError, ValueError):
@@ -191,11 +191,11 @@ def _link_bits_per_second(
     """Return the link's speed per direction in bits per second. None if it is not reported."""
     try:
         if kind == "network":
-            speed = int((folder / name / "speed").read_text())
+            speed = int((folder / name / "speed").read_bytes())
             return speed * 1e6 if speed > 0 else None
         if kind == "infiniband":
             device, _, port = name.rpartition(":")
-            return float((ports / device / "ports" / port / "rate").read_text().split()[0]) * 1e9
+            return float((ports / device / "ports" / port / "rate").read_bytes().split()[0]) * 1e9
     except (OSError, ValueError, IndexError):
         pass
     return None

@@ -422,7 +422,7 @@ def _foreign_process_names(pids: List[int], folder: Path = Path("/proc")) -> Lis
     for pid in pids:
         try:
             is_same_launch = os.readlink(folder / str(pid) / "cwd") == here
-            name = (folder / str(pid) / "comm").read_text().strip()
+            name = (folder / str(pid) / "comm").read_text(errors="replace").strip()
         except PermissionError:  # another user's process
             is_same_launch, name = False, "a process"
         except OSError:  # the process has ended or belongs to another PID namespace

@@ -14,7 +14,7 @@ from typing import Any, Iterator, Sequence
 
 import threadpoolctl
 
-from xfbench.worker.system_files import read_system_file
+from xfbench.worker.system_files import read_system_file, replace_undecodable
 
 _MATH_LIBRARIES = (
     "blas",
@@ -115,7 +115,7 @@ def mapped_library_short_paths(*name_parts: str) -> list[str]:
 
 def _mapped_library_paths(*name_parts: str) -> set[Path]:
     """Return the paths of mapped shared libraries whose name contains one of `name_parts`."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = os.fsdecode(Path("/proc/self/maps").read_bytes()).split("\n")
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
     return {path for path in paths if any(part in path.name for part in name_parts)}
 
@@ -248,7 +248,7 @@ class _SymbolInfo(ctypes.Structure):
 
 
 def _folder_and_file_name(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    return replace_undecodable(f"{path.parent.name}/{path.name}")
 
 
 def _read_stat_fields_after_name(process: Path) -> list[str]:
@@ -257,7 +257,7 @@ def _read_stat_fields_after_name(process: Path) -> list[str]:
     `process` is the folder in `/proc` of a process or thread. If it has ended, the list is empty.
     """
     try:
-        return (process / "stat").read_text().rpartition(")")[2].split()
+        return (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
 
@@ -288,7 +288,7 @@ def descendant_pids() -> set[int]:
 
 def _peak_rss_bytes_of(process: Path) -> int:
     try:
-        lines = (process / "status").read_text().splitlines()
+        lines = (process / "status").read_text(errors="replace").splitlines()
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

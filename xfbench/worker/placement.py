@@ -21,7 +21,7 @@ def mapped_bytes(memory_kind: str, file: Path = Path("/proc/self/smaps_rollup"))
     `memory_kind` is a field of smaps in proc(5), such as "AnonHugePages".
     """
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(errors="replace").splitlines()
     except OSError:
         return None
     matching_lines = [line.split() for line in lines if line.startswith(memory_kind + ":")]
@@ -31,7 +31,7 @@ def mapped_bytes(memory_kind: str, file: Path = Path("/proc/self/smaps_rollup"))
 def huge_page_mode(file: Path = _HUGE_PAGES) -> str:
     """Return the mode of transparent huge pages: "always", "madvise" or "never". "" if unknown."""
     try:
-        return file.read_text().partition("[")[2].partition("]")[0]
+        return file.read_text(errors="replace").partition("[")[2].partition("]")[0]
     except OSError:
         return ""
 
@@ -47,7 +47,7 @@ def numa_nodes(kind: str, folder: Path = NODE_FOLDER) -> Set[int]:
 def read_number_list(file: Path) -> Set[int]:
     """Return the numbers in a file of the system, such as "0-3,8". Empty without the file."""
     try:
-        text = file.read_text().strip()
+        text = file.read_text(errors="replace").strip()
     except OSError:
         return set()
     numbers: Set[int] = set()
@@ -81,7 +81,7 @@ def anonymous_pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[i
     where pages are.
     """
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(errors="replace").splitlines()
     except OSError:
         return {}
     page_counts: dict[int, int] = {}

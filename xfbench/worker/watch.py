@@ -41,7 +41,7 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
     host, port, token = address.rsplit(":", 2)
     driver = socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
     driver.settimeout(_CONNECT_SECONDS)
-    driver.sendall(f"{token} {rank} {socket.gethostname()}\n".encode())
+    driver.sendall(f"{token} {rank} {socket.gethostname()}\n".encode(errors="replace"))
     parent, woken = os.getpid(), _SignalPipe()
     child = os.fork()
     if child == 0:
