@@ -95,7 +95,7 @@ def _load_into_files(
         for number, name in enumerate(module_names, 1):
             after = _read_variables(folder / str(number))
             stderr = (folder / f"{number}.err").read_text(errors="replace")
-            status = (folder / f"{number}.status").read_text().strip()
+            status = (folder / f"{number}.status").read_text(errors="replace").strip()
             if not _is_loaded(name, before, after, status == "0" and not _ERROR.search(stderr)):
                 raise UnavailableError(
                     _missing_module_message(init_file, module_folders, name, stderr)
