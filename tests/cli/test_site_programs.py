@@ -209,11 +209,16 @@ def test_printing_modules_set_variables_and_nothing_else(run_with_modules, resul
 
 
 @pytest.mark.case("Missing module with exit status 0")
-def test_missing_module_is_found_out_without_exit_status(run_with_modules, results):
-    completed = run_with_modules(
-        'module() { [ "$1" = load ] && echo "M.c(1):ERROR:105: Unable to locate \'$2\'" >&2;'
-        " return 0; }"
-    )
+@pytest.mark.parametrize(
+    "load",
+    [
+        "echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2",
+        f"{{ echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2; {SETS_ROOT}; }}",
+        "echo loaded",
+    ],
+)
+def test_missing_module_is_found_out_without_exit_status(run_with_modules, results, load):
+    completed = run_with_modules(f'module() {{ [ "$1" = load ] && {load}; return 0; }}')
     assert completed.returncode == 1
     [record] = read_records(results)
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]

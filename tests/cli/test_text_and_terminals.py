@@ -123,14 +123,6 @@ def test_output_is_complete_in_any_encoding(run, encoding, variables, words, on_
         assert missing == []
 
 
-def test_columns_stay_aligned_when_characters_are_replaced(run):
-    text = run("leaderboard", ASCII)[1].decode("ascii")
-    lines = text.split("\n")
-    rule = next(number for number, line in enumerate(lines) if line.startswith("----"))
-    gaps = [n for n, character in enumerate(lines[rule]) if character == " "]
-    assert {lines[rule + 1].ljust(200)[n] for n in gaps} == {" "}
-
-
 @deep
 @pytest.mark.case("Process name cut inside a character")
 @pytest.mark.parametrize("variables", [{"LC_ALL": "C.UTF-8"}, ASCII])
@@ -139,8 +131,11 @@ def test_run_beside_a_process_whose_name_is_cut_inside_a_character(run, tmp_path
     shutil.copy(shutil.which("sleep"), executable)
     with subprocess.Popen([executable, "300"]) as sleeping:
         try:
-            while not (name := read_process_name(sleeping.pid)).startswith(b"process-name"):
-                os.sched_yield()  # the system sets the name shortly after the start
+            for _ in range(10_000):  # the system sets the name shortly after the start
+                name = read_process_name(sleeping.pid)
+                if name.startswith(b"process-name"):
+                    break
+                os.sched_yield()
             with pytest.raises(UnicodeDecodeError):
                 name.decode()
             status, content = run(SMALL_RUN, variables)

@@ -8,6 +8,7 @@ import io
 import json
 import random
 import re
+import sys
 import unicodedata
 from html.parser import HTMLParser
 
@@ -329,3 +330,11 @@ def test_blocks_of_markdown_are_wrapped_and_apart():
     html = MarkdownIt().render(text)
     assert html.count("<ul>") == 2
     assert html.count("<li>") == 3
+
+
+def test_columns_stay_aligned_when_an_encoding_lacks_characters(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    lines = [["a ± b", "first"], ["a b", "second"]]
+    _, _, *rows = formats.FORMATS["text"].render_table(["name", "value"], lines).splitlines()
+    assert rows[0].startswith("a +- b ")
+    assert rows[0].index("first") == rows[1].index("second")

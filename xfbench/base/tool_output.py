@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any
 
 
@@ -36,14 +35,6 @@ def parse_variables(listing: str) -> dict[str, str]:
     return {
         name: value for name, equals, value in entries if equals and re.fullmatch(r"[^\s=]+", name)
     }
-
-
-def has_changed(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Return whether a variable differs that the shell itself does not change."""
-    names = before.keys() | after.keys()
-    return any(
-        before.get(name) != after.get(name) for name in names - {"_", "SHLVL", "PWD", "OLDPWD"}
-    )
 
 
 def quote_output(text: str) -> str:

@@ -417,8 +417,8 @@ class _Watch:
             stderr_path = f"jobs/{self.submitted.folder.name}/job.stderr"
             return "crashed", f"job {number} ended without this launch: see {stderr_path}"
         if self.forgotten >= _FORGOTTEN:
-            seen = f": {self.last_state.reason}" if self.last_state.reason else ""
-            return "crashed", f"Slurm no longer knows job {number}{seen}"
+            printed = f": {self.last_state.reason}" if self.last_state.reason else ""
+            return "crashed", f"Slurm no longer knows job {number}{printed}"
         limit = _SILENCE_SECONDS.get(state)
         if limit and self._seconds_since_heartbeat() > limit:
             slurm.cancel_job(number)

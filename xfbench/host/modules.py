@@ -128,7 +128,15 @@ def _is_loaded(
     listed = after.get("LOADEDMODULES", "").split(":")
     if any(module == name or module.startswith(f"{name}/") for module in listed):
         return True
-    return reported_success and tool_output.has_changed(before, after)
+    return reported_success and _has_changed(before, after)
+
+
+def _has_changed(before: dict[str, str], after: dict[str, str]) -> bool:
+    """Return whether a variable differs that the shell itself does not change."""
+    names = before.keys() | after.keys()
+    return any(
+        before.get(name) != after.get(name) for name in names - {"_", "SHLVL", "PWD", "OLDPWD"}
+    )
 
 
 def find_interpreter(variables: dict[str, str], python: str) -> Path:
@@ -153,8 +161,8 @@ def _missing_module_message(init: str, folders: Sequence[str], name: str, stderr
         for module in available
         if module and not module.endswith((":", "/")) and " " not in module
     ]
-    seen = f"; it printed {tool_output.quote_output(stderr)}" if stderr.strip() else ""
-    return f"{errors.unknown_name_error('module', name, available)} (see `module spider`){seen}"
+    printed = f"; it printed {tool_output.quote_output(stderr)}" if stderr.strip() else ""
+    return f"{errors.unknown_name_error('module', name, available)} (see `module spider`){printed}"
 
 
 def _run_bash(script: str, *arguments: str) -> str:

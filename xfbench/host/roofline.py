@@ -177,7 +177,7 @@ def load_published_peaks() -> dict[str, dict[str, Any]]:
     - `source`: the publication.
     """
     file = paths.package_folder("xfbench.host") / "peaks.toml"
-    return tomllib.loads(file.read_bytes().decode())
+    return tomllib.loads(file.read_text(encoding="utf-8", errors="replace"))
 
 
 def _find_published_limit(model: str, precision: str) -> Limit | None:

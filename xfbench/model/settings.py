@@ -162,8 +162,8 @@ class Setting:
         return value
 
     def check_maximum(self, value: Any) -> None:
-        """Raise UsageError unless one value is at most `maximum`, if the setting has one."""
-        if self.maximum is not None and not isinstance(value, str) and not value <= self.maximum:
+        """Raise UsageError if `value` is a number above `maximum`."""
+        if self.maximum is not None and isinstance(value, int | float) and value > self.maximum:
             unit = " s" if self.type is DURATION else ""
             raise UsageError(f"{self.option} {value:,}: at most {self.maximum:,}{unit}")
 

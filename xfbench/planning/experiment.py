@@ -163,7 +163,7 @@ def check_names(experiment: Experiment) -> None:
     """
     networks = workloads()
     for matrix in experiment.matrix:
-        _check_names(matrix, networks)
+        _check_values(matrix, networks)
         _check_strategy_options(matrix)
 
 
@@ -199,7 +199,7 @@ def expand_matrices(
 def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, Protocol]]:
     networks = workloads()
     site_name = sites.register_file(m.site)
-    _check_names(m, networks)
+    _check_values(m, networks)
     _check_ranks(m)
     _check_strategy_options(m)
     site = sites.load_site(m.site)
@@ -323,8 +323,8 @@ def _expand_matrix(m: Matrix, pythons: Mapping[str, Path]) -> list[tuple[Cell, P
     return list(protocol_of_cell.items())
 
 
-def _check_names(m: Matrix, networks: Collection[str]) -> None:
-    """Raise UsageError if a list is empty, or if a name is none of those that are allowed."""
+def _check_values(m: Matrix, networks: Collection[str]) -> None:
+    """Raise UsageError for an empty list, a number that is too large, or an unknown name."""
     allowed_names: dict[str, Collection[str]] = {
         "framework": adapter.list_names(),
         "workload": networks,
@@ -334,16 +334,14 @@ def _check_names(m: Matrix, networks: Collection[str]) -> None:
     allowed_names |= {each.name: each.choices for each in settings.SETTINGS if each.choices}
     for setting in settings.SETTINGS:
         values = getattr(m, setting.name)
-        if setting.is_list and values is not None and not values:
-            raise errors.UsageError(f"no {setting.name} was given: give at least one")
-        if setting.maximum is not None:
-            for value in as_list(values) if isinstance(values, int | float | Sequence) else ():
-                setting.check_maximum(value)
-        allowed = allowed_names.get(setting.name)
-        if allowed is None or values is None:
+        if values is None:
             continue
+        if setting.is_list and not values:
+            raise errors.UsageError(f"no {setting.name} was given: give at least one")
+        allowed = allowed_names.get(setting.name)
         for value in values if setting.is_list else [values]:
-            if value not in allowed:
+            setting.check_maximum(value)
+            if allowed is not None and value not in allowed:
                 raise errors.unknown_name_error(setting.name, value, list(allowed))
 
 

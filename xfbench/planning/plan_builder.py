@@ -52,8 +52,7 @@ def build_plan(values: Mapping[str, Any], adjust: Adjustment | None = None) -> P
             option = settings.BY_NAME[name].option
             raise errors.UsageError(f"--launches and {option} exclude each other: use only one")
     for setting in settings.RUN_OPTIONS:
-        if isinstance(options[setting.name], int | float):
-            setting.check_maximum(options[setting.name])
+        setting.check_maximum(options[setting.name])
     matrices = _build_matrices_with_quick_defaults({"seed": (0,), **cell_settings})
     interpreters: dict[str, Path] = dict(options["python"] or {})
     named_interpreters = {key for key in interpreters if ":" in key}

@@ -329,8 +329,8 @@ def _is_repeated(evaluation: _Evaluation, earlier: list[_Evaluation]) -> bool:
     """Return whether another rank logged the same score of the same place in the training."""
     return bool(evaluation.event.positions) and any(
         (evaluation.metric, evaluation.value, evaluation.event.key, evaluation.event.metadata)
-        == (other.metric, other.value, other.event.key, other.event.metadata)
-        for other in earlier
+        == (each.metric, each.value, each.event.key, each.event.metadata)
+        for each in earlier
     )
 
 
