@@ -14,6 +14,7 @@ def write_groups(tmp_path, monkeypatch):
     """A function that writes the process's groups, and the groups' files by their paths."""
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "list_mounts", list)
 
     def write(process_groups, files):
         (tmp_path / "own").write_text(process_groups)

@@ -115,7 +115,7 @@ def mapped_library_short_paths(*name_parts: str) -> list[str]:
 
 def _mapped_library_paths(*name_parts: str) -> set[Path]:
     """Return the paths of mapped shared libraries whose name contains one of `name_parts`."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = os.fsdecode(Path("/proc/self/maps").read_bytes()).split("\n")
     paths = {Path("/" + line.partition("/")[2]) for line in lines if ".so" in line}
     return {path for path in paths if any(part in path.name for part in name_parts)}
 
