@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -117,6 +118,46 @@ def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
     assert gpu.slowed_of_seconds == record.measurement.energy_seconds > 0
     assert gpu.uuid_hash and "GPU-1" not in gpu.uuid_hash
     assert gpu.model_copy(update={"uuid_hash": None, "slowed_of_seconds": 10.0}) == FREE
+
+
+# What a driver of 2014 exports, and no more.
+OLD_NVML = """
+#include <string.h>
+int nvmlInit(void) { return 0; }
+int nvmlDeviceGetCount(unsigned *count) { *count = 1; return 0; }
+int nvmlDeviceGetHandleByIndex(unsigned number, void **device) { *device = (void *)7; return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned size) { strcpy(name, "K20"); return 0; }
+"""
+
+
+@pytest.mark.case("Driver of 2016")
+@pytest.mark.parametrize("suffix", ["", "_v2"])
+def test_functions_that_an_old_driver_lacks_are_unknown_values(launch_with_gpu, tmp_path, suffix):
+    def build_old_library(file):
+        source = OLD_NVML
+        for name in ("Init", "DeviceGetCount", "DeviceGetHandleByIndex"):
+            source = source.replace(f"nvml{name}(", f"nvml{name}{suffix}(")
+        (tmp_path / "old.c").write_text(source)
+        library = tmp_path / "libnvidia-ml.so.1"
+        command = ["cc", "-shared", "-fPIC", "-w", "-o", library, tmp_path / "old.c"]
+        subprocess.run(command, check=True)
+
+    record = launch_with_gpu(build_old_library)
+    assert record.status == "ok", record.reason
+    assert record.measurement.energy_joules is None
+    [gpu] = record.observed.gpus
+    assert (gpu.name, gpu.driver, gpu.clock_hz, gpu.memory_bytes) == ("K20", None, None, None)
+
+
+def test_library_without_any_function_of_nvml_is_no_nvml(launch_with_gpu, tmp_path):
+    def build_stub(file):
+        (tmp_path / "stub.c").write_text("int stub;")
+        library = tmp_path / "libnvidia-ml.so.1"
+        subprocess.run(["cc", "-shared", "-o", library, tmp_path / "stub.c"], check=True)
+
+    record = launch_with_gpu(build_stub)
+    assert record.status == "ok", record.reason
+    assert record.observed.gpus == () and record.measurement.energy_joules is None
 
 
 @pytest.mark.parametrize(

@@ -218,11 +218,16 @@ def _judge_gpu_settings(settings: Mapping[str, Any], count: int) -> Finding:
 
 
 def _check_accelerators() -> list[Finding]:
-    """Check for other processes on NVIDIA devices. Without a device, return no finding."""
+    """Check nvidia-smi's messages, and other processes on NVIDIA devices, if there are any."""
+    messages = [
+        Finding("nvidia-smi", "warn", f"no GPU model: {message}", "see the message of nvidia-smi")
+        for message in machine.list_accelerator_messages()
+    ]
     if not machine.list_accelerator_models():
-        return []
+        return messages
     process_names = machine.list_accelerator_processes()
     if process_names:
         mend = "wait until they end, or request an exclusive device"
-        return [Finding("gpu", "warn", f"in use by {', '.join(process_names)}", mend)]
-    return [Finding("gpu", "ok", f"{', '.join(machine.list_accelerator_models())}: not in use")]
+        return [*messages, Finding("gpu", "warn", f"in use by {', '.join(process_names)}", mend)]
+    models = ", ".join(machine.list_accelerator_models())
+    return [*messages, Finding("gpu", "ok", f"{models}: not in use")]
