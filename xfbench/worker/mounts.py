@@ -118,10 +118,10 @@ def mount_of(path: Path) -> Mount | None:
     everything = list_mounts()
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        lines = (read_system_file(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
+        lines = (read_system_file(Path("/proc/self/fdinfo", str(descriptor))) or "").split("\n")
     finally:
         os.close(descriptor)
-    numbers = [int(line.split()[1]) for line in lines if line.startswith("mnt_id:")]
+    numbers = [int(line.partition(":")[2]) for line in lines if line.startswith("mnt_id:")]
     if numbers:
         return next((mount for mount in everything if mount.number == numbers[0]), None)
     return _deepest_mount(everything, path.resolve())
