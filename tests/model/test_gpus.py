@@ -8,7 +8,7 @@ import pytest
 
 from tests import fake_framework, nvml
 from xfbench.execution import launch
-from xfbench.host import conditions, machine, sites
+from xfbench.host import conditions, doctor, machine, sites
 from xfbench.model import gpus
 from xfbench.model.gpus import Gpu
 
@@ -236,6 +236,67 @@ def nvidia_smi(tmp_path, monkeypatch):
     program.write_text(NVIDIA_SMI_SCRIPT)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+MODELS = [
+    *("NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "GRID V100D-8Q", "NVIDIA H100 80GB HBM3"),
+    *("NVIDIA GeForce GTX 1080 with Max-Q Design", "Quadro RTX 6000", "Orin (nvgpu)", "a GPU"),
+    *("NVIDIA RTX 6000 Ada Generation", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA TITAN Xp"),
+]
+MESSAGES = [
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+    "Failed to initialize NVML: Driver/library version mismatch",
+    "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.",
+    "WARNING: infoROM is corrupted at gpu 0000:04:00.0",
+    *("[Unknown Error]", "[N/A]", "name", "ERROR: 7", "GPU access blocked by the operating system"),
+]
+
+
+@pytest.fixture
+def print_from_nvidia_smi(tmp_path, monkeypatch):
+    """Return a function that makes a fake `nvidia-smi` print lines, with exit status 0."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    caches = machine.list_accelerator_models, machine.list_accelerator_messages
+
+    def print_lines(*lines):
+        text = "".join(f"{line}\n" for line in lines)
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+        program.chmod(0o755)
+        for each in caches:
+            each.cache_clear()
+
+    yield print_lines
+    for each in caches:
+        each.cache_clear()
+
+
+def test_sentences_of_nvidia_smi_are_reported_and_are_no_models(print_from_nvidia_smi):
+    print_from_nvidia_smi(MESSAGES[0], *MODELS, "No devices were found", *MESSAGES[1:])
+    assert machine.list_accelerator_models() == MODELS
+    assert machine.list_accelerator_messages() == MESSAGES
+    print_from_nvidia_smi(MODELS[0], MESSAGES[1])
+    findings = doctor._check_accelerators()
+    assert [finding.check for finding in findings] == ["nvidia-smi", "gpu"]
+    assert MESSAGES[1] in findings[0].detail
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["No running processes found"], []),
+        (["No devices were found", "[Not Supported]"], []),
+        (
+            ["/opt/my python/bin/python", "[Insufficient Permissions]", "train"],
+            ["python", "[Insufficient Permissions]", "train"],
+        ),
+    ],
+)
+def test_sentences_of_nvidia_smi_are_no_processes(print_from_nvidia_smi, monkeypatch, lines, names):
+    print_from_nvidia_smi(*lines)
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
+    assert machine.list_accelerator_processes() == names
 
 
 def test_pinned_rank_is_near_its_gpu(launch_with_gpu):

@@ -15,7 +15,7 @@ import psutil
 from xfbench.base.errors import XfbenchError
 from xfbench.base.wording import pluralize
 from xfbench.host import machine
-from xfbench.worker import nvml
+from xfbench.worker import cgroup, nvml
 
 _LOAD_PER_CORE = 0.3
 _BUSY_PERCENT = 20.0
@@ -151,6 +151,9 @@ def _check_cores() -> Finding:
 
 
 def _check_cgroup_cpus() -> Finding:
+    if unknown := cgroup.list_unknown_limits():
+        detail = f"a limit that is no number is ignored: {'; '.join(unknown)}"
+        return Finding("cgroup", "warn", detail, "use --threads, and check the job's limits")
     host = machine.describe_machine()
     if host.cgroup_cpus is not None and host.cgroup_cpus < len(os.sched_getaffinity(0)):
         detail = f"limited to {host.cgroup_cpus:g} CPUs by a cgroup quota"

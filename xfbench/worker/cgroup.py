@@ -7,6 +7,7 @@ containers, the root group has no limit. Inside a container, the root is the con
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path, PurePosixPath
 from typing import Iterator, List, Tuple
 
@@ -15,6 +16,11 @@ from xfbench.worker.system_files import read_system_file
 
 _ROOT = Path("/sys/fs/cgroup")
 _PROCESS_GROUPS = Path("/proc/self/cgroup")
+_LIMIT_FILES = {
+    "cpu": ("cpu.max", "cpu.cfs_quota_us"),
+    "memory": ("memory.max", "memory.limit_in_bytes"),
+}
+_LIMIT = re.compile("(max|-1|[0-9]{1,39})( [0-9]{1,39})?")
 _UNLIMITED = 2**60  # version 1 reports "no limit" as a number just below 2**63
 
 
@@ -61,6 +67,18 @@ def throttled_seconds() -> float:
         seconds.append((_parse_count(values.get("throttled_usec", "")) or 0) / 1e6)
         seconds.append((_parse_count(values.get("throttled_time", "")) or 0) / 1e9)
     return max(seconds)
+
+
+def list_unknown_limits() -> List[str]:
+    """Return "FILE: TEXT" for each limit whose text means neither a number nor no limit."""
+    unknown = []
+    for controller, names in _LIMIT_FILES.items():
+        for folder in _group_folders_up_to_root(controller):
+            for name in names:
+                text = read_system_file(folder / name)
+                if text and not _LIMIT.fullmatch(text):
+                    unknown.append(f"{name}: {text[:80]}")
+    return unknown
 
 
 def _memory_limits_and_use_bytes() -> List[Tuple[int, int]]:
