@@ -107,7 +107,7 @@ def _group_folders_up_to_root(controller: str) -> Iterator[Path]:
     for line in _process_groups().split("\n"):
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         names = controllers.split(",") if controllers else []
-        if not path.startswith("/") or (names and controller not in names):
+        if not path.startswith("/") or "\0" in path or (names and controller not in names):
             continue
         top, group = _find_hierarchy(controller if names else None, path, mounts)
         folder = top if ".." in group.parts else top / group  # outside of the container
@@ -125,6 +125,10 @@ def _process_groups() -> str:
         return "0::/"
 
 
+def _parse_group(path: str) -> PurePosixPath:
+    return PurePosixPath("/" + path.lstrip("/"))
+
+
 def _find_hierarchy(
     controller: str | None, path: str, mounts: List[Mount]
 ) -> Tuple[Path, PurePosixPath]:
@@ -137,9 +141,9 @@ def _find_hierarchy(
     - `path`: the path of the group in /proc/self/cgroup.
     - `mounts`: the mounts that this process sees.
     """
-    group = PurePosixPath(path)
+    group = _parse_group(path)
     tops = [
-        (Path(mount.point), PurePosixPath(mount.root))
+        (Path(mount.point), _parse_group(mount.root))
         for mount in mounts
         if (controller in mount.options if controller else mount.file_system == "cgroup2")
         and mount.file_system in ("cgroup", "cgroup2")
