@@ -400,6 +400,21 @@ def test_split_at_any_white_space_is_reported(module, source, lines):
     assert find_bare_splits(module, source) == lines
 
 
+def find_nvml_calls(source):
+    """Return the lines that use a function of NVML as an attribute; the driver may lack it."""
+    attributes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return [node.lineno for node in attributes if re.match("nvml[A-Z]", node.attr)]
+
+
+@every_module
+def test_functions_of_nvml_are_looked_up_by_name(module):
+    assert find_nvml_calls(MODULES[module].read_text()) == []
+
+
+def test_nvml_function_used_as_an_attribute_is_reported():
+    assert find_nvml_calls("a\nlibrary.nvmlInit_v2()\nnvml.find_function(a, 'nvmlInit')") == [2]
+
+
 TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))
 
 

@@ -40,7 +40,7 @@ def count_usable_physical_cores() -> int:
     """Return how many physical cores this process may use, by its affinity and cgroup quota."""
     cores = {affinity.find_core(cpu) for cpu in os.sched_getaffinity(0)}
     quota = cgroup.cpu_limit()
-    return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
+    return max(1, len(cores) if quota is None else min(len(cores), int(quota)))
 
 
 def nvidia_device_models(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
