@@ -4,6 +4,7 @@ Imports inside functions count. For each rule a test shows that it finds violati
 """
 
 import ast
+import re
 import sys
 import tomllib
 
@@ -335,6 +336,83 @@ def test_module_follows_the_style_rules(module):
 )
 def test_style_check_reports_each_violation(module, source, word):
     assert any(word in defect for defect in find_style_defects(module, source))
+
+
+# Names in these files may contain any white space but the plain space and "\\n".
+KERNEL_TEXT = re.compile(r"/.*(mountinfo|cgroup|maps|fdinfo)")
+KERNEL_TEXT_READERS = ("xfbench.worker.mounts", "xfbench.worker.cgroup")
+
+
+def find_bare_splits(module, source):
+    """Return the lines that split the text of mounts, groups or mappings at any white space.
+
+    A rule for functions with the path of such a file, and for modules that have it elsewhere.
+    """
+    tree = ast.parse(source)
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    inside = {child for node in functions for child in ast.walk(node)}
+
+    def is_path(node):
+        return isinstance(node, ast.Constant) and bool(KERNEL_TEXT.fullmatch(str(node.value)))
+
+    outside = any(is_path(node) for node in ast.walk(tree) if node not in inside)
+    everywhere = outside or module in KERNEL_TEXT_READERS
+    scopes = [tree] if everywhere else [f for f in functions if any(map(is_path, ast.walk(f)))]
+    return sorted(
+        {
+            node.lineno
+            for scope in scopes
+            for node in ast.walk(scope)
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and (
+                node.func.attr == "splitlines"
+                or (node.func.attr in ("split", "rsplit") and is_any_space(node))
+            )
+        }
+    )
+
+
+def is_any_space(call):
+    """Return whether a call of `split` names no separator."""
+    separators = [*call.args[:1], *(each.value for each in call.keywords if each.arg == "sep")]
+    return all(isinstance(each, ast.Constant) and each.value is None for each in separators)
+
+
+@every_module
+def test_module_splits_texts_of_the_kernel_at_plain_spaces(module):
+    assert find_bare_splits(module, MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "lines"),
+    [
+        ("xfbench.worker.mounts", "a.split()", [1]),
+        ("xfbench.worker.mounts", "a.split(' ', 2)\na.split(None, 2)", [2]),
+        ("xfbench.worker.cgroup", "a.split('\\n')\na.splitlines()", [2]),
+        ("xfbench.host.b", "F = Path('/proc/self/mountinfo')\ndef f():\n a.split()", [3]),
+        ("xfbench.host.b", "def f():\n '/proc/1/maps'\n a.split()\ndef g(): a.split()", [3]),
+        ("xfbench.host.b", "def f(a='/proc/self/numa_maps'):\n a.split(maxsplit=1)", [2]),
+        ("xfbench.host.b", "def f():\n a.split()", []),
+    ],
+)
+def test_split_at_any_white_space_is_reported(module, source, lines):
+    assert find_bare_splits(module, source) == lines
+
+
+def find_nvml_calls(source):
+    """Return the lines that use a function of NVML as an attribute; the driver may lack it."""
+    attributes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return [node.lineno for node in attributes if re.match("nvml[A-Z]", node.attr)]
+
+
+@every_module
+def test_functions_of_nvml_are_looked_up_by_name(module):
+    assert find_nvml_calls(MODULES[module].read_text()) == []
+
+
+def test_nvml_function_used_as_an_attribute_is_reported():
+    assert find_nvml_calls("a\nlibrary.nvmlInit_v2()\nnvml.find_function(a, 'nvmlInit')") == [2]
 
 
 TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))

@@ -20,12 +20,13 @@ from unittest import mock
 
 import numpy as np
 
+from tests.hosts import host_files
 from xfbench.analysis import leaderboard, series
-from xfbench.base import digests, errors, tool_output
+from xfbench.base import digests, errors, processes, tool_output
 from xfbench.base.processes import CommandError
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.exchange import archive, figures
-from xfbench.host import sites
+from xfbench.host import machine, sites
 from xfbench.launchers import slurm
 from xfbench.model import adapter, provenance, worker_reply
 from xfbench.model.certificate import Certificate
@@ -34,7 +35,7 @@ from xfbench.planning import experiment
 from xfbench.rendering import record_listing, tables
 from xfbench.rendering.report import page
 from xfbench.store.tuning_results import Tuning
-from xfbench.worker import pictures, prepared
+from xfbench.worker import cgroup, mounts, pictures, prepared, processor_models
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample, stream_digest
@@ -47,10 +48,13 @@ atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 
 
 class Target:
-    """`read` is given a file's bytes, and refuses by `allowed`; `seeds` has some that it reads."""
+    """`read` is given a file's bytes, and refuses by `allowed`; `seeds` has some that it reads.
 
-    def __init__(self, read, allowed, seeds):
-        self.read, self.allowed, self.seeds = read, allowed, seeds
+    `seconds` is for how long the tests look for findings.
+    """
+
+    def __init__(self, read, allowed, seeds, seconds=10):
+        self.read, self.allowed, self.seeds, self.seconds = read, allowed, seeds, seconds
 
     def __call__(self, content):
         try:
@@ -130,6 +134,57 @@ def read_mnist(content):
     as_bytes_reader("mnist/train-images-idx3-ubyte", lambda path: sources.open_mnist(path.parent))(
         content
     )
+
+
+def read_mountinfo(content):
+    """As this process's mounts, which are those of lines with all fields."""
+    text = os.fsdecode(content)
+    found = mounts.list_mounts(text)
+    assert len(found) <= text.count("\n") + 1
+    for mount in found:
+        assert mount.file_system and mount.public_options() is not None
+        mounts._storage_kind(mount, [])
+
+
+def read_groups(content):
+    """As this process's groups, its mounts, and whatever its limits are: parts with a form feed."""
+    groups, mountinfo, limit = (*content.split(b"\f"), b"", b"", b"")[:3]
+    (FOLDER / "groups").write_bytes(groups)
+    text, visible = limit.decode(errors="replace"), mounts.list_mounts(os.fsdecode(mountinfo))
+    with (
+        mock.patch.object(cgroup, "_PROCESS_GROUPS", FOLDER / "groups"),
+        mock.patch.object(cgroup, "_ROOT", FOLDER),
+        mock.patch.object(cgroup, "list_mounts", lambda: visible),
+        mock.patch.object(cgroup, "read_system_file", lambda path: text.strip()),
+    ):
+        limits = cgroup.cpu_limit(), cgroup.memory_limit_bytes()
+        cgroup.free_memory_below_limit_bytes(), cgroup.throttled_seconds()
+        assert all(limit is None or limit >= 0 for limit in limits)
+        assert all(limit is None for limit in limits) or any(each.isdigit() for each in text)
+
+
+def read_nvidia_smi(content):
+    """As what the program prints: each line is a model or a message, and nothing is lost."""
+    text = content.decode(errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    with mock.patch.object(processes, "output", lambda *_, **__: text):
+        models = machine.list_accelerator_models.__wrapped__()
+        messages = machine.list_accelerator_messages.__wrapped__()
+        with mock.patch.object(machine, "list_accelerator_models", lambda: models):
+            machine.list_accelerator_processes()
+    none_found = [line for line in lines if line.lower().startswith("no devices")]
+    assert sorted([*models, *messages]) == sorted(set_aside(lines, none_found))
+
+
+def set_aside(lines, others):
+    """Return the lines that are not among `others`."""
+    return [line for line in lines if line not in others]
+
+
+def describe_hosts(name):
+    """The texts that the described hosts have under this name."""
+    hosts = host_files.DESCRIPTIONS.values()
+    return sorted({host[name].encode() for host in hosts if name in host})
 
 
 def read_foreign(path):
@@ -328,6 +383,26 @@ TARGETS = {
         as_text_reader(tool_output.parse_variables), WORDS, [b"A=b c\0Hi, n=1\0X=1\n2\0"]
     ),
     "mnist": Target(read_mnist, DAMAGED, [IMAGE]),
+    "cpuinfo": Target(
+        as_bytes_reader(
+            "cpuinfo",
+            lambda path: processor_models.find_model(processor_models.read_processor_fields(path)),
+        ),
+        (),
+        describe_hosts("cpuinfo"),
+        seconds=2,
+    ),
+    "mountinfo": Target(read_mountinfo, (), describe_hosts("mountinfo"), seconds=2),
+    "cgroup": Target(
+        read_groups,
+        (),
+        [
+            *(text + b"\f\f150000 100000" for text in describe_hosts("cgroup")),
+            b"3:cpu,memory:/a/b\f1 1 0:1 /a / rw - cgroup none rw,cpu,memory\f-1",
+        ],
+        seconds=2,
+    ),
+    "nvidia-smi": Target(read_nvidia_smi, (), describe_hosts("nvidia_smi"), seconds=2),
     "picture": Target(
         lambda content: pictures.decode_pixels(Sample("a", 0, content), 3), DAMAGED, [PNG, JPEG]
     ),

@@ -1,4 +1,4 @@
-"""Readers of others' files, given files that a fuzzer makes up: 10 s each, and what it has found.
+"""Readers of others' files, given files that a fuzzer makes up, and what it has found.
 
 `make fuzz` takes ten minutes for each. What it found is in findings/ and is tried here.
 """
@@ -12,8 +12,6 @@ import pytest
 from tests.fuzz.targets import FINDINGS_FOLDER, TARGETS, build_tool_outputs
 from xfbench.exchange import figures
 from xfbench.exchange.formats import load_formats
-
-SECONDS = 10
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -50,7 +48,8 @@ def test_every_format_of_another_tool_has_a_seed(tmp_path):
 def test_fuzzer_finds_no_failing_input(name, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    argv = [sys.executable, "-P", "-m", "tests.fuzz", name, str(SECONDS), str(tmp_path), "1"]
+    seconds = TARGETS[name].seconds
+    argv = [sys.executable, "-P", "-m", "tests.fuzz", name, str(seconds), str(tmp_path), "1"]
     completed = subprocess.run(
         argv,
         cwd=Path(__file__).parents[2],
@@ -58,7 +57,7 @@ def test_fuzzer_finds_no_failing_input(name, tmp_path):
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=SECONDS + 100,
+        timeout=seconds + 100,
         check=False,
     )
     findings = [path for path in tmp_path.iterdir() if path.is_file()]

@@ -104,6 +104,7 @@ def test_reading_includes_cgroup_throttling(tmp_path, monkeypatch):
     file.write_text("usage_usec 5\nnr_throttled 3\nthrottled_usec 2500000\n")
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path)
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "list_mounts", list)
     before = conditions.read_conditions()
     file.write_text("usage_usec 5\nnr_throttled 4\nthrottled_usec 4000000\n")
     measured = conditions.conditions_between(before, conditions.read_conditions())

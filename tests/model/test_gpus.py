@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
 from tests import fake_framework, nvml
 from xfbench.execution import launch
-from xfbench.host import conditions, machine, sites
+from xfbench.host import conditions, doctor, machine, sites
 from xfbench.model import gpus
 from xfbench.model.gpus import Gpu
 
@@ -119,6 +120,46 @@ def test_record_contains_the_gpu_state_of_the_launch(launch_with_gpu):
     assert gpu.model_copy(update={"uuid_hash": None, "slowed_of_seconds": 10.0}) == FREE
 
 
+# What a driver of 2014 exports, and no more.
+OLD_NVML = """
+#include <string.h>
+int nvmlInit(void) { return 0; }
+int nvmlDeviceGetCount(unsigned *count) { *count = 1; return 0; }
+int nvmlDeviceGetHandleByIndex(unsigned number, void **device) { *device = (void *)7; return 0; }
+int nvmlDeviceGetName(void *device, char *name, unsigned size) { strcpy(name, "K20"); return 0; }
+"""
+
+
+@pytest.mark.case("Driver of 2016")
+@pytest.mark.parametrize("suffix", ["", "_v2"])
+def test_functions_that_an_old_driver_lacks_are_unknown_values(launch_with_gpu, tmp_path, suffix):
+    def build_old_library(file):
+        source = OLD_NVML
+        for name in ("Init", "DeviceGetCount", "DeviceGetHandleByIndex"):
+            source = source.replace(f"nvml{name}(", f"nvml{name}{suffix}(")
+        (tmp_path / "old.c").write_text(source)
+        library = tmp_path / "libnvidia-ml.so.1"
+        command = ["cc", "-shared", "-fPIC", "-w", "-o", library, tmp_path / "old.c"]
+        subprocess.run(command, check=True)
+
+    record = launch_with_gpu(build_old_library)
+    assert record.status == "ok", record.reason
+    assert record.measurement.energy_joules is None
+    [gpu] = record.observed.gpus
+    assert (gpu.name, gpu.driver, gpu.clock_hz, gpu.memory_bytes) == ("K20", None, None, None)
+
+
+def test_library_without_any_function_of_nvml_is_no_nvml(launch_with_gpu, tmp_path):
+    def build_stub(file):
+        (tmp_path / "stub.c").write_text("int stub;")
+        library = tmp_path / "libnvidia-ml.so.1"
+        subprocess.run(["cc", "-shared", "-o", library, tmp_path / "stub.c"], check=True)
+
+    record = launch_with_gpu(build_stub)
+    assert record.status == "ok", record.reason
+    assert record.observed.gpus == () and record.measurement.energy_joules is None
+
+
 @pytest.mark.parametrize(
     ("visible", "site", "status"),
     [
@@ -195,6 +236,67 @@ def nvidia_smi(tmp_path, monkeypatch):
     program.write_text(NVIDIA_SMI_SCRIPT)
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+
+MODELS = [
+    *("NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "GRID V100D-8Q", "NVIDIA H100 80GB HBM3"),
+    *("NVIDIA GeForce GTX 1080 with Max-Q Design", "Quadro RTX 6000", "Orin (nvgpu)", "a GPU"),
+    *("NVIDIA RTX 6000 Ada Generation", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "NVIDIA TITAN Xp"),
+]
+MESSAGES = [
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
+    "Failed to initialize NVML: Driver/library version mismatch",
+    "Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.",
+    "WARNING: infoROM is corrupted at gpu 0000:04:00.0",
+    *("[Unknown Error]", "[N/A]", "name", "ERROR: 7", "GPU access blocked by the operating system"),
+]
+
+
+@pytest.fixture
+def print_from_nvidia_smi(tmp_path, monkeypatch):
+    """Return a function that makes a fake `nvidia-smi` print lines, with exit status 0."""
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    caches = machine.list_accelerator_models, machine.list_accelerator_messages
+
+    def print_lines(*lines):
+        text = "".join(f"{line}\n" for line in lines)
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+        program.chmod(0o755)
+        for each in caches:
+            each.cache_clear()
+
+    yield print_lines
+    for each in caches:
+        each.cache_clear()
+
+
+def test_sentences_of_nvidia_smi_are_reported_and_are_no_models(print_from_nvidia_smi):
+    print_from_nvidia_smi(MESSAGES[0], *MODELS, "No devices were found", *MESSAGES[1:])
+    assert machine.list_accelerator_models() == MODELS
+    assert machine.list_accelerator_messages() == MESSAGES
+    print_from_nvidia_smi(MODELS[0], MESSAGES[1])
+    findings = doctor._check_accelerators()
+    assert [finding.check for finding in findings] == ["nvidia-smi", "gpu"]
+    assert MESSAGES[1] in findings[0].detail
+
+
+@pytest.mark.parametrize(
+    ("lines", "names"),
+    [
+        (["No running processes found"], []),
+        (["No devices were found", "[Not Supported]"], []),
+        (
+            ["/opt/my python/bin/python", "[Insufficient Permissions]", "train"],
+            ["python", "[Insufficient Permissions]", "train"],
+        ),
+    ],
+)
+def test_sentences_of_nvidia_smi_are_no_processes(print_from_nvidia_smi, monkeypatch, lines, names):
+    print_from_nvidia_smi(*lines)
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"])
+    assert machine.list_accelerator_processes() == names
 
 
 def test_pinned_rank_is_near_its_gpu(launch_with_gpu):

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests import memory_limits
+from xfbench.host import doctor
 from xfbench.worker import cgroup
 
 
@@ -14,6 +15,7 @@ def write_groups(tmp_path, monkeypatch):
     """A function that writes the process's groups, and the groups' files by their paths."""
     monkeypatch.setattr(cgroup, "_ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(cgroup, "_PROCESS_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(cgroup, "list_mounts", list)
 
     def write(process_groups, files):
         (tmp_path / "own").write_text(process_groups)
@@ -88,6 +90,43 @@ def test_cgroup_v1_limits_are_read_per_controller(write_groups):
 def test_container_limits_are_read_from_the_cgroup_root(write_groups, path):
     write_groups(f"0::{path}\n", {"memory.max": "4000", "memory.current": "1"})
     assert (cgroup.memory_limit_bytes(), cgroup.free_memory_below_limit_bytes()) == (4000, 3999)
+
+
+@pytest.mark.parametrize("name", ["cpu,cpuacct", "cpuacct,cpu", "cpu", "cpu,cpuacct,cpuset"])
+@pytest.mark.parametrize("controllers", ["cpu,cpuacct", "cpuacct,cpu"])
+def test_order_of_joint_controllers_does_not_matter(write_groups, name, controllers):
+    group = f"{name}/batch/a\rb\u00a0"
+    write_groups(
+        f"3:{controllers}:/batch/a\rb\u00a0\n",
+        {f"{group}/cpu.cfs_quota_us": "300000", f"{group}/cpu.cfs_period_us": "100000"},
+    )
+    assert cgroup.cpu_limit() == 3.0
+
+
+@pytest.mark.parametrize("text", ["2G", "4096 kB", "0x100", "\u0664", "1e9", "150000"])
+def test_limit_that_is_no_number_is_reported_and_not_taken(write_groups, text):
+    write_groups("0::/job\n", {"job/memory.max": text, "job/cpu.max": "x 100000"})
+    is_number = text == "150000"
+    assert cgroup.memory_limit_bytes() == (150000 if is_number else None)
+    assert cgroup.cpu_limit() is None
+    reported = [] if is_number else [f"memory.max: {text}"]
+    assert cgroup.list_unknown_limits() == ["cpu.max: x 100000", *reported]
+    finding = doctor._check_cgroup_cpus()
+    assert finding.state == "warn" and "cpu.max: x 100000" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        ({"cpu.max": "100000 0"}, None),
+        ({"cpu.max": "100000"}, None),
+        ({"cpu.max": "0 100000"}, None),
+        ({"cpu.max": "100000 100000"}, 1.0),
+    ],
+)
+def test_quota_without_a_period_is_no_limit(write_groups, files, limit):
+    write_groups("0::/\n", files)
+    assert cgroup.cpu_limit() == limit
 
 
 def test_cgroup_reads_a_real_memory_limit():

@@ -15,7 +15,7 @@ import psutil
 from xfbench.base.errors import XfbenchError
 from xfbench.base.wording import pluralize
 from xfbench.host import machine
-from xfbench.worker import nvml
+from xfbench.worker import cgroup, nvml
 
 _LOAD_PER_CORE = 0.3
 _BUSY_PERCENT = 20.0
@@ -151,6 +151,9 @@ def _check_cores() -> Finding:
 
 
 def _check_cgroup_cpus() -> Finding:
+    if unknown := cgroup.list_unknown_limits():
+        detail = f"a limit that is no number is ignored: {'; '.join(unknown)}"
+        return Finding("cgroup", "warn", detail, "use --threads, and check the job's limits")
     host = machine.describe_machine()
     if host.cgroup_cpus is not None and host.cgroup_cpus < len(os.sched_getaffinity(0)):
         detail = f"limited to {host.cgroup_cpus:g} CPUs by a cgroup quota"
@@ -218,11 +221,16 @@ def _judge_gpu_settings(settings: Mapping[str, Any], count: int) -> Finding:
 
 
 def _check_accelerators() -> list[Finding]:
-    """Check for other processes on NVIDIA devices. Without a device, return no finding."""
+    """Check nvidia-smi's messages, and other processes on NVIDIA devices, if there are any."""
+    messages = [
+        Finding("nvidia-smi", "warn", f"no GPU model: {message}", "see the message of nvidia-smi")
+        for message in machine.list_accelerator_messages()
+    ]
     if not machine.list_accelerator_models():
-        return []
+        return messages
     process_names = machine.list_accelerator_processes()
     if process_names:
         mend = "wait until they end, or request an exclusive device"
-        return [Finding("gpu", "warn", f"in use by {', '.join(process_names)}", mend)]
-    return [Finding("gpu", "ok", f"{', '.join(machine.list_accelerator_models())}: not in use")]
+        return [*messages, Finding("gpu", "warn", f"in use by {', '.join(process_names)}", mend)]
+    models = ", ".join(machine.list_accelerator_models())
+    return [*messages, Finding("gpu", "ok", f"{models}: not in use")]

@@ -7,6 +7,7 @@ the same host. `doctor.py` checks the host. `conditions.py` reads other activity
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from xfbench.model.record import Machine
 from xfbench.worker import host, nvml
 
 _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
+_MAX_MODEL_LENGTH = 96  # NVML's longest name of a device
 
 
 @cache
@@ -87,6 +89,20 @@ def usable_cores() -> int:
 @cache
 def list_accelerator_models() -> list[str]:
     """Return the models of this host's NVIDIA devices. Without a driver, the list is empty."""
+    return [line for line in _query_accelerator_models() if not _is_sentence(line)]
+
+
+@cache
+def list_accelerator_messages() -> list[str]:
+    """Return the sentences that nvidia-smi prints instead of models, such as warnings.
+
+    The sentence that there are no devices is left out.
+    """
+    lines = filter(_is_sentence, _query_accelerator_models())
+    return [line for line in lines if not line.lower().startswith("no devices")]
+
+
+def _query_accelerator_models() -> list[str]:
     try:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
@@ -94,6 +110,22 @@ def list_accelerator_models() -> list[str]:
     except processes.CommandError:
         return []
     return [line.strip() for line in listing.splitlines() if line.strip()]
+
+
+def _is_sentence(line: str) -> bool:
+    """Return whether a line of nvidia-smi is a message, not the model of a device.
+
+    nvidia-smi prints messages on standard output, in some versions with exit status 0. A message
+    ends like a sentence, has a colon, or has words in lower case. "[Unknown Error]" is one too.
+    """
+    words = [word for word in line.split() if len(word) > 1 and word != "with"]
+    return (
+        line.endswith((".", "!"))
+        or ":" in line
+        or re.fullmatch(r"\[.*\]|N/A", line) is not None
+        or any(word.isalpha() and word.islower() for word in words)
+        or len(line) > _MAX_MODEL_LENGTH
+    )
 
 
 @cache
@@ -133,7 +165,14 @@ def list_accelerator_processes() -> list[str]:
         listing = processes.output([*command, *device_options], timeout=30)
     except processes.CommandError:
         return []
-    return [Path(line.strip()).name for line in listing.splitlines() if line.strip()]
+    lines = [line.strip() for line in listing.splitlines()]
+    return [Path(line).name for line in lines if line and not _is_process_message(line)]
+
+
+def _is_process_message(line: str) -> bool:
+    """Return whether a line is no process. Unlike a message, a process has a path or one word."""
+    is_process = "/" in line or "\\" in line or " " not in line
+    return line in ("[Not Supported]", "[N/A]") or not (is_process or line.startswith("["))
 
 
 def list_blas_openmp_mpi_cuda_libraries() -> list[str]:

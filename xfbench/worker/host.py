@@ -10,18 +10,18 @@ import hashlib
 import os
 import platform
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
-from xfbench.worker import affinity, cgroup
+from xfbench.worker import affinity, cgroup, processor_models
 from xfbench.worker.system_files import read_system_file
 
 
 def machine_facts() -> dict[str, Any]:
     """Return the facts of a record's `machine`, plus the processor's vendor and flags."""
-    processor = first_processor_fields()
+    processor = processor_models.read_processor_fields()
     return {
         "hostname_hash": hashlib.sha256(os.fsencode(platform.node())).hexdigest()[:16],
-        "cpu_model": processor.get("model name") or platform.processor() or platform.machine(),
+        "cpu_model": processor_models.find_model(processor) or platform.machine(),
         "cores": count_usable_physical_cores(),
         "logical_cpus": os.cpu_count() or 1,
         "memory_bytes": _memory_bytes(),
@@ -36,18 +36,11 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
-def first_processor_fields(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
-    """Return the fields of the first processor in `file`, by name."""
-    first = (read_system_file(file) or "").partition("\n\n")[0]
-    pairs = (line.partition(":") for line in first.splitlines())
-    return {key.strip(): value.strip() for key, _, value in pairs}
-
-
 def count_usable_physical_cores() -> int:
     """Return how many physical cores this process may use, by its affinity and cgroup quota."""
     cores = {affinity.find_core(cpu) for cpu in os.sched_getaffinity(0)}
     quota = cgroup.cpu_limit()
-    return max(1, min(len(cores), int(quota) if quota and quota >= 1 else len(cores)))
+    return max(1, len(cores) if quota is None else min(len(cores), int(quota)))
 
 
 def nvidia_device_models(folder: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:

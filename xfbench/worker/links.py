@@ -176,11 +176,10 @@ def _read_sent_and_received_in_nvml_units(
 ) -> Tuple[int, int] | None:
     scope = _ALL_LINKS if kind == "nvlink" else 0
     values = (_Field * 2)(*(_Field(field=field, scope=scope) for field in field_ids))
-    try:
-        failed = gpu.library.nvmlDeviceGetFieldValues(gpu.handle, 2, ctypes.byref(values))
-    except AttributeError:  # an older library
+    read_values = nvml.find_function(gpu.library, "nvmlDeviceGetFieldValues")
+    if read_values is None or read_values(gpu.handle, 2, ctypes.byref(values)):
         return None
-    if failed or any(value.result for value in values):
+    if any(value.result for value in values):
         return None
     return values[0].value, values[1].value
 

@@ -26,6 +26,7 @@ NETWORK = (
 )
 _COMPRESSING = ("squashfs", "erofs", "zfs")
 _HOST = ("virtiofs", "9p")  # provided by the host of a virtual machine
+_NUMBER = re.compile("[0-9]{1,18}")
 
 # Options that describe how a mount works and cannot contain a name, because each value is a number
 # or one of these words.
@@ -105,7 +106,8 @@ def list_mounts(text: str | None = None) -> List[Mount]:
             text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
         except OSError:
             return []
-    return [_parse_mount(line) for line in text.split("\n") if " - " in line]
+    mounts = (_parse_mount(line) for line in text.split("\n"))
+    return [mount for mount in mounts if mount]
 
 
 def mount_of(path: Path) -> Mount | None:
@@ -116,10 +118,10 @@ def mount_of(path: Path) -> Mount | None:
     everything = list_mounts()
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        lines = (read_system_file(Path("/proc/self/fdinfo", str(descriptor))) or "").splitlines()
+        lines = (read_system_file(Path("/proc/self/fdinfo", str(descriptor))) or "").split("\n")
     finally:
         os.close(descriptor)
-    numbers = [int(line.split()[1]) for line in lines if line.startswith("mnt_id:")]
+    numbers = [int(line.partition(":")[2]) for line in lines if line.startswith("mnt_id:")]
     if numbers:
         return next((mount for mount in everything if mount.number == numbers[0]), None)
     return _deepest_mount(everything, path.resolve())
@@ -188,10 +190,16 @@ def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path)
     """
     if mount.file_system == "overlay":
         return _overlay_layer_folders(mount, folder)
-    backing = [
-        read_system_file(_sys_folder_of_disk(device) / "loop/backing_file") for device in device_ids
-    ]
-    return [Path(file).parent for file in backing if file and Path(file).is_file()]
+    files = (_read_path(_sys_folder_of_disk(device) / "loop/backing_file") for device in device_ids)
+    return [file.parent for file in files if file and file.is_file()]
+
+
+def _read_path(file: Path) -> Path | None:
+    """Return the path that a system file contains. The path may begin or end with white space."""
+    try:
+        return Path(os.fsdecode(file.read_bytes().rstrip(b"\n")))
+    except OSError:
+        return None
 
 
 def _overlay_layer_folders(mount: Mount, path: Path) -> List[Path]:
@@ -304,10 +312,16 @@ def _device_type(device_id: str) -> str:
     return subsystem.resolve().name if subsystem.exists() else "unknown"
 
 
-def _parse_mount(line: str) -> Mount:
+def _parse_mount(line: str) -> Mount | None:
+    """Return the mount that a line describes, or None if the line is no mount.
+
+    Only the plain space separates fields: the kernel writes other white space in names as it is.
+    """
     before, _, after = line.partition(" - ")
-    number, _, device, root, point, options = before.split()[:6]
-    file_system, source, of_all = [*after.split(" "), "", "", ""][:3]
+    fields, (file_system, source, of_all) = before.split(" "), [*after.split(" "), "", "", ""][:3]
+    if not file_system or len(fields) < 6 or not _NUMBER.fullmatch(fields[0]):
+        return None
+    number, _, device, root, point, options = fields[:6]
     return Mount(
         number=int(number),
         device=device,

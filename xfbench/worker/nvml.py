@@ -110,7 +110,16 @@ def load_library(library_name: str = LIBRARY) -> Any:
         nvml = ctypes.CDLL(library_name)
     except OSError:
         return None
-    return None if nvml.nvmlInit_v2() else nvml
+    start = find_function(nvml, "nvmlInit_v2", "nvmlInit")
+    return None if start is None or start() else nvml
+
+
+def find_function(library: Any, *names: str) -> Any:
+    """Return the first function of `names` that the library has. None if it has none of them.
+
+    Drivers of each year have added functions, and new versions of functions.
+    """
+    return next((found for name in names if (found := getattr(library, name, None))), None)
 
 
 class Device(NamedTuple):
@@ -129,7 +138,7 @@ class Device(NamedTuple):
         `which` are further arguments, before `answer`. Returns None if the function fails, or if
         the library does not have it.
         """
-        return _query(getattr(self.library, function, None), self.handle, answer, *which)
+        return _query(find_function(self.library, function), self.handle, answer, *which)
 
     def query_number(self, function: str, unit: float, *which: int) -> float | None:
         """Return the number that `function` reports, times `unit`.
@@ -155,12 +164,12 @@ class Device(NamedTuple):
     @property
     def name(self) -> str | None:
         """The model of the device. That of a MIG instance contains "MIG"."""
-        return _query_text(getattr(self.library, "nvmlDeviceGetName", None), self.handle)
+        return _query_text(find_function(self.library, "nvmlDeviceGetName"), self.handle)
 
     @property
     def uuid(self) -> str | None:
         """The UUID of the device, with the prefix "GPU-" or "MIG-"."""
-        return _query_text(getattr(self.library, "nvmlDeviceGetUUID", None), self.handle)
+        return _query_text(find_function(self.library, "nvmlDeviceGetUUID"), self.handle)
 
     @property
     def has_mig_mode(self) -> bool:
@@ -173,7 +182,8 @@ def list_node_devices(library_name: str = LIBRARY) -> List[Device]:
     """Return all GPUs of the node that NVML can open, in PCI bus order."""
     nvml = load_library(library_name)
     count = ctypes.c_uint()
-    if not nvml or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+    read_count = find_function(nvml, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")
+    if read_count is None or read_count(ctypes.byref(count)):
         return []
     return [gpu for number in range(count.value) if (gpu := _device_by_index(nvml, number))]
 
@@ -304,7 +314,7 @@ def cpus_near(device: Device) -> Set[int]:
     The result is empty if NVML does not know them.
     """
     words = (ctypes.c_ulong * _CPU_WORDS)()
-    function = getattr(device.library, "nvmlDeviceGetCpuAffinity", None)
+    function = find_function(device.library, "nvmlDeviceGetCpuAffinity")
     if function is None or function(device.handle, ctypes.c_uint(_CPU_WORDS), words):
         return set()
     bits = 8 * ctypes.sizeof(ctypes.c_ulong)
@@ -343,7 +353,7 @@ def read_device_state(device: Device) -> Dict[str, Any]:
     reasons = device.query("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong())
     pids = _list_process_ids(device)
     uuid = device.uuid
-    driver = getattr(device.library, "nvmlSystemGetDriverVersion", None)
+    driver = find_function(device.library, "nvmlSystemGetDriverVersion")
     return {
         "name": device.name,
         "uuid_hash": uuid and hashlib.sha256(uuid.encode()).hexdigest()[:16],
@@ -404,7 +414,7 @@ def describe_device_after_launch(before: Dict[str, Any], device: Device) -> Dict
 def _list_process_ids(device: Device) -> List[int] | None:
     """Return the ids of the processes that compute on the device, according to NVML."""
     for version, kind in _PROCESSES.items():
-        function = getattr(device.library, "nvmlDeviceGetComputeRunningProcesses" + version, None)
+        function = find_function(device.library, "nvmlDeviceGetComputeRunningProcesses" + version)
         count, processes = ctypes.c_uint(_MAX_PROCESSES), (kind * _MAX_PROCESSES)()
         if function and not function(device.handle, ctypes.byref(count), processes):
             return [process.pid for process in processes[: count.value]]
@@ -492,7 +502,9 @@ def _list_mig_instances(gpu: Device) -> Iterator[Device]:
 
 def _device_by_index(nvml: Any, number: int) -> Device | None:
     handle = ctypes.c_void_p()
-    failed = nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(handle))
+    names = "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"
+    open_device = find_function(nvml, *names)
+    failed = open_device is None or open_device(number, ctypes.byref(handle))
     return None if failed else Device(nvml, handle)
 
 

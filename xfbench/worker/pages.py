@@ -251,7 +251,7 @@ def _drop_mapped_pages(files: List[Path]) -> None:
     inodes = {path.stat().st_ino for path in files}
     libc = ctypes.CDLL(None)
     for line in os.fsdecode(Path("/proc/self/maps").read_bytes()).split("\n"):
-        fields = line.split(None, 5)
+        fields = line.split(" ", 5)
         if len(fields) < 6 or fields[1][3:] != "s" or int(fields[4]) not in inodes:
             continue
         first, last = (int(part, 16) for part in fields[0].split("-"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Set
 
@@ -81,15 +82,15 @@ def anonymous_pages_by_node(file: Path = Path("/proc/self/numa_maps")) -> dict[i
     where pages are.
     """
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        lines = os.fsdecode(file.read_bytes()).split("\n")
     except OSError:
         return {}
     page_counts: dict[int, int] = {}
     for line in lines:
         if " anon=" not in line:
             continue
-        for field in line.split():
+        for field in line.split(" "):
             name, _, count = field.partition("=")
-            if name[:1] == "N" and name[1:].isdigit():
+            if re.fullmatch("N[0-9]+=[0-9]+", field):
                 page_counts[int(name[1:])] = page_counts.get(int(name[1:]), 0) + int(count)
     return page_counts
