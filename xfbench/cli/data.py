@@ -293,6 +293,8 @@ def _make_data_set(
     preprocessing = Preprocessing(
         channels=source.channels, shuffle=0 if source.by_class else None, **settings
     )
+    for remark in source.remarks:
+        say(remark)
     target = (data_set_folder or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
         manifest = writing.make_data_set(source, target, format_name, preprocessing, report)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ the file.
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from PIL import Image
 
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
-from xfbench.worker.formats import Damaged, folder, read_image_file, resolve_file
+from xfbench.worker.formats import Damaged, check_file, folder, read_image_path
 from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
@@ -31,6 +33,18 @@ _MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest publi
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_OTHER_FORMATS = {
+    b"RIFF": "WEBP",
+    b"BM": "BMP",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"GIF8": "GIF",
+    b"P5": "PPM",
+    b"P6": "PPM",
+}
+"""Formats that are decoded when a data set is made, by the first bytes of a file."""
+_SUFFIXES = (*folder.SUFFIXES, ".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif")
+_SUFFIXES += (".ppm", ".pgm")
 _VALIDATION = ("test", "val", "validation", "valid")
 
 
@@ -44,6 +58,7 @@ class Source:
     - `note`: origin of the data set, such as its authors.
     - `by_class`: whether the images are grouped by class instead of mixed.
     - `before`: preprocessing of a data set that is already prepared, or None for other sources.
+    - `remarks`: what the user should know, such as files that are left out.
     """
 
     name: str
@@ -53,6 +68,7 @@ class Source:
     note: str
     by_class: bool = False
     before: Preprocessing | None = None
+    remarks: tuple[str, ...] = ()
 
 
 class _ArraySamples(Sequence[Sample]):
@@ -80,7 +96,32 @@ class _FileSamples(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         key, label = self.listed[index]
-        return Sample(key, label, read_image_file(self.root, key))
+        return _read_image_sample(self.root / key, key, label)
+
+
+def _read_image_sample(path: Path, key: str, label: int) -> Sample:
+    """Return the sample in an image file. If it is neither JPEG nor PNG, it is decoded to pixels.
+
+    No reader of a framework reads the other formats, so a data set does not store them.
+    """
+    content = read_image_path(path)
+    image_format = next(
+        (name for start, name in _OTHER_FORMATS.items() if content.startswith(start)), None
+    )
+    if image_format is None:
+        return Sample(key, label, content)
+    try:
+        picture = Image.open(io.BytesIO(content), formats=(image_format,))
+        if getattr(picture, "n_frames", 1) > 1:
+            raise Damaged(f"{path} has {picture.n_frames} pictures, not one")
+        if picture.width * picture.height > pictures.MAX_PIXELS:
+            raise Damaged(f"{path} has more than {pictures.MAX_PIXELS:,} pixels")
+        picture.load()
+    except (OSError, ValueError, SyntaxError, KeyError, Image.DecompressionBombError) as error:
+        raise Damaged(f"{path}: not a complete {image_format} file: {error}") from error
+    if picture.mode[:1] in "IF":
+        raise Damaged(f"{path} has pixels of more than 8 bits: convert it to PNG first")
+    return Sample(key, label, pictures.pixels_from_image(picture.convert("RGB")))
 
 
 def open_bundled_digits() -> Source:
@@ -113,10 +154,13 @@ def open_mnist(root: Path) -> Source:
 
 def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     names = [f"{name}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
-    path = next((root / file_name for file_name in names if (root / file_name).exists()), None)
+    # Some archives unpack each file into a folder of the same name.
+    paths = [
+        root / place for file_name in names for place in (file_name, f"{file_name}/{file_name}")
+    ]
+    path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST has four IDX files")
-    path = resolve_file(root, path.name)
+        raise Damaged(f"{root} has no file {names[0]} (or .gz): MNIST has four IDX files")
     count = 1 + dimensions
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -166,7 +210,7 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
     record_bytes = 1 + int(np.prod(_CIFAR_SHAPE))
     parts = []
     for name in names:
-        path = resolve_file(root, name)
+        path = check_file(root / name)
         values = np.fromfile(path, np.uint8)
         if not values.size or values.size % record_bytes:
             raise Damaged(
@@ -195,30 +239,61 @@ def open_image_folder(root: Path) -> Source:
     """
     train = root / "train" if (root / "train").is_dir() else root
     classes = folder.list_class_names(train)
-    test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
+    found = [name for name in _VALIDATION if train != root and (root / name).is_dir()]
+    remarks = [f"{root / name} is left out: {found[0]} has the test images" for name in found[1:]]
     splits: dict[Split, Sequence[Sample]] = {
-        "train": _samples_of_class_folders(train, classes, classes)
+        "train": _samples_of_class_folders(train, classes, classes, remarks)
     }
-    if test and train != root:
-        splits["test"] = _samples_of_class_folders(test, classes, classes)
-    return Source(root.resolve().name, tuple(classes), splits, 3, "a folder of images", True)
+    if found:
+        splits["test"] = _samples_of_class_folders(
+            root / found[0], classes, classes, remarks, may_lack_classes=True
+        )
+    name = root.resolve().name
+    return Source(
+        name, tuple(classes), splits, 3, "a folder of images", True, remarks=tuple(remarks)
+    )
 
 
 def _samples_of_class_folders(
-    root: Path, known_classes: Sequence[str], chosen_classes: Sequence[str]
+    root: Path,
+    known_classes: Sequence[str],
+    chosen_classes: Sequence[str],
+    remarks: list[str],
+    *,
+    may_lack_classes: bool = False,
 ) -> _FileSamples:
     """Return the images in the class folders `chosen_classes` of `root`, in this order.
 
-    Raises Damaged if a class has no images, or if `root` has a class that is not in
-    `known_classes`.
+    Appends to `remarks` what is left out. Raises Damaged if a class has no images, unless
+    `may_lack_classes` is true and another class has some. Raises Damaged if `root` has a class that
+    is not in `known_classes`.
     """
     if foreign := sorted(set(folder.list_class_names(root)) - set(known_classes)):
         raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
-    listed = [
-        (f"{name}/{file}", label)
-        for label, name in enumerate(chosen_classes)
-        for file in folder.list_image_names(root / name)
-    ]
+    listed: list[tuple[str, int]] = []
+    others: list[str] = []
+    empty_classes = []
+    for label, name in enumerate(chosen_classes):
+        images, other_files = folder.list_images_and_other_files(root / name, _SUFFIXES)
+        listed += [(f"{name}/{image}", label) for image in images]
+        others += [f"{name}/{file}" for file in other_files]
+        if not images:
+            empty_classes.append(name)
+    if empty_classes and not (may_lack_classes and listed):
+        raise Damaged(
+            f"{root / empty_classes[0]} contains no images: each class needs some "
+            f"({', '.join(_SUFFIXES)})"
+        )
+    if empty_classes:
+        remarks.append(
+            f"{root} has no images of {len(empty_classes)} of {len(chosen_classes)} classes, "
+            f"such as {empty_classes[0]}"
+        )
+    if others:
+        remarks.append(
+            f"{root}: files without the name of an image are left out: {len(others)}, such as "
+            f"{others[0]}"
+        )
     return _FileSamples(root, listed)
 
 
@@ -236,6 +311,7 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
         raise Damaged(f"{train} has {len(classes)} classes, not {class_count}")
     chosen_classes = classes[:class_count]
     splits: dict[Split, Sequence[Sample]] = {}
+    remarks: list[str] = []
     for split, name in (("train", "train"), ("test", "val")):
         split_folder = root / name
         if (root / f"{name}.txt").is_file():
@@ -243,8 +319,18 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
             listed = [pair for pair in listed if pair[1] < len(chosen_classes)]
             splits[split] = _FileSamples(split_folder, listed)  # type: ignore[index]
         elif split_folder.is_dir():
-            splits[split] = _samples_of_class_folders(split_folder, classes, chosen_classes)  # type: ignore[index]
-    return Source("imagenet", tuple(chosen_classes), splits, 3, "ImageNet (ILSVRC 2012)", True)
+            splits[split] = _samples_of_class_folders(  # type: ignore[index]
+                split_folder, classes, chosen_classes, remarks, may_lack_classes=split == "test"
+            )
+    return Source(
+        "imagenet",
+        tuple(chosen_classes),
+        splits,
+        3,
+        "ImageNet (ILSVRC 2012)",
+        True,
+        remarks=tuple(remarks),
+    )
 
 
 def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
@@ -292,6 +378,8 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         channels = len(pictures.decode_pixels(splits["train"][0]))
         return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
     root = Path(optional_format_and_folder).expanduser()
+    if root.is_dir() and not (root / "manifest.json").exists():
+        return _open_folder_without_manifest(root)
     manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(
@@ -302,6 +390,17 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         manifest.source,
         before=preprocessing,
     )
+
+
+def _open_folder_without_manifest(root: Path) -> Source:
+    """Open a folder that is no prepared data set as class folders."""
+    try:
+        return open_image_folder(root)
+    except Damaged as error:
+        raise Damaged(
+            f"{root} is neither a prepared data set (it has no manifest.json) nor class folders "
+            f"({error}). For files of another tool, write FORMAT:{root}, such as tfrecord:{root}"
+        ) from error
 
 
 # The function that opens each named data set in a folder. The digits need no folder.
