@@ -80,6 +80,8 @@ def list_images_and_other_files(
     images: List[str] = []
     others: List[str] = []
     visited: Set[Tuple[int, int]] = set()
+    if not folder.is_dir():
+        return images, others
     for parent, folder_names, file_names in os.walk(
         folder, onerror=_raise_damaged, followlinks=True
     ):
