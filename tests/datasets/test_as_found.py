@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.datasets.idx_files import encode_idx
+from xfbench.datasets import sources
 from xfbench.worker.prepared import open_prepared
 
 
@@ -196,3 +197,85 @@ def test_a_gzip_file_may_have_a_plain_folder_beside_it(prepare, mnist):
     path.unlink()
     path.mkdir()
     assert count_samples(prepare("mnist", root)[0]) == {"train": 3, "test": 2}
+
+
+@pytest.mark.case("Resuming from another data set")
+@pytest.mark.parametrize("change", ["folder", "content", "names"])
+def test_an_interrupted_run_does_not_continue_with_another_source(
+    prepare, refuse, tmp_path, picture, change
+):
+    root = tmp_path / "in"
+    for number in range(40):
+        write(root / "train" / "ant" / f"{number:02d}.jpg", picture(number))
+    write(root / "val" / "ant" / "1.jpg", picture(100)[:300])
+    assert "1.jpg" in refuse("folder", root, "--as", "ants", "--size", "8")  # train is finished
+    write(root / "val" / "ant" / "1.jpg", picture(100))
+    if change == "folder":
+        root = root.rename(tmp_path / "other")
+    for number in range(40):
+        path = root / "train" / "ant" / f"{number:02d}.jpg"
+        if change == "content":
+            path.write_bytes(picture(200 + number))
+        elif change == "names":
+            path.rename(path.with_name(f"x{number}.jpg"))
+    manifest, messages = prepare("folder", root, "--as", "ants", "--size", "8")
+    assert "starting from the beginning" in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert prepare("folder", root, "--as", "ants", "--size", "8")[0]["splits"] == manifest["splits"]
+
+
+@pytest.mark.case("Truncated images")
+def test_damaged_images_can_be_skipped(prepare, refuse, tmp_path, picture, monkeypatch):
+    monkeypatch.setattr("xfbench.datasets.writing._SYNC_INTERVAL", 4)
+    root = tmp_path / "in"
+    for number in range(20):
+        content = picture(number)
+        write(root / "ant" / f"{number:02d}.jpg", content[:-150] if number % 6 == 2 else content)
+    assert "not a complete JPEG" in refuse("folder", root)
+    manifest, messages = prepare("folder", root, "--skip-damaged", "--size", "16")
+    names = [f"ant/{number:02d}.jpg" for number in (2, 8, 14)]
+    assert sorted(manifest["splits"]["train"]["skipped"]) == names
+    assert count_samples(manifest) == {"train": 17}
+    assert all(f"left out: {name}" in messages for name in names)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "manifest.json",
+        "train.pixels",
+        "train.samples",
+    }
+
+
+def test_a_run_that_skipped_images_continues_in_the_right_place(
+    prepare, run_inline, tmp_path, picture, monkeypatch
+):
+    monkeypatch.setattr("xfbench.datasets.writing._SYNC_INTERVAL", 4)
+    root = tmp_path / "in"
+    for number in range(20):
+        content = picture(number)
+        write(
+            root / "train" / "ant" / f"{number:02d}.jpg",
+            content[:-150] if number % 6 == 2 else content,
+        )
+    write(root / "val" / "ant" / "x\ty.jpg", picture(1))  # its name ends the run
+    line = ["data", "prepare", "folder", "--from", root, "--to", tmp_path / "out", "--size", "16"]
+    assert run_inline(*line, "--skip-damaged").returncode == 2
+    (root / "val" / "ant" / "x\ty.jpg").rename(root / "val" / "ant" / "xy.jpg")
+    listing = tmp_path / "out.partial" / "train.samples"
+    listing.write_text("".join(listing.read_text().splitlines(True)[:9]))
+    settings = tmp_path / "out.partial" / "making.json"
+
+    stored = json.loads(settings.read_bytes())
+    source = sources.open_image_folder(root)
+    stored["files"] = {name: sources.listing_digest(s) for name, s in source.splits.items()}
+    settings.write_text(json.dumps(stored))
+    resumed, messages = prepare("folder", root, "--size", "16", "--skip-damaged")
+    assert "beginning" not in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert prepare("folder", root, "--size", "16", "--skip-damaged")[0] == {
+        **resumed,
+        "folder": str(tmp_path / "out"),
+    }
+
+
+def test_a_source_without_any_readable_image_is_refused(refuse, tmp_path, picture):
+    write(tmp_path / "in" / "ant" / "1.jpg", picture(1)[:300])
+    assert "no train image can be read" in refuse("folder", tmp_path / "in", "--skip-damaged")

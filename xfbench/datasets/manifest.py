@@ -43,11 +43,13 @@ class Split(_ManifestModel):
     - `samples`: number of samples.
     - `stream_digest`: digest of all samples in order (see `worker.samples.stream_digest`).
     - `turned`: number of JPEG files whose EXIF orientation is mirrored or rotated.
+    - `skipped`: names of the samples that `--skip-damaged` left out.
     """
 
     samples: int
     stream_digest: str
     turned: int = 0
+    skipped: tuple[str, ...] = ()
 
 
 class Manifest(_ManifestModel):

@@ -9,6 +9,7 @@ the file.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import zlib
 from collections.abc import Callable, Sequence
@@ -59,6 +60,7 @@ class Source:
     - `by_class`: whether the images are grouped by class instead of mixed.
     - `before`: preprocessing of a data set that is already prepared, or None for other sources.
     - `remarks`: what the user should know, such as files that are left out.
+    - `origin`: the folder of the source. It is compared before an interrupted run continues.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Source:
     by_class: bool = False
     before: Preprocessing | None = None
     remarks: tuple[str, ...] = ()
+    origin: str = ""
 
 
 class _ArraySamples(Sequence[Sample]):
@@ -97,6 +100,21 @@ class _FileSamples(Sequence[Sample]):
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         key, label = self.listed[index]
         return _read_image_sample(self.root / key, key, label)
+
+
+def listing_digest(samples: Sequence[Sample]) -> str | None:
+    """Return the digest of the names and labels of image files, or None for other samples."""
+    if not isinstance(samples, _FileSamples):
+        return None
+    lines = hashlib.sha256()
+    for key, label in samples.listed:
+        lines.update(f"{key}\t{label}\n".encode("utf-8", "surrogateescape"))
+    return lines.hexdigest()
+
+
+def sample_name(samples: Sequence[Sample], index: int) -> str:
+    """Return the name of an image file, or "sample N" for other samples."""
+    return samples.listed[index][0] if isinstance(samples, _FileSamples) else f"sample {index}"
 
 
 def _read_image_sample(path: Path, key: str, label: int) -> Sample:
@@ -149,7 +167,14 @@ def open_mnist(root: Path) -> Source:
         _check_labels(root / f"{prefix}-labels", labels, 10)
         splits[split] = _ArraySamples(images[:, np.newaxis], labels)  # type: ignore[index]
     classes = tuple(map(str, range(10)))
-    return Source("mnist", classes, splits, 1, "MNIST (Y. LeCun, C. Cortes, C. Burges)")
+    return Source(
+        "mnist",
+        classes,
+        splits,
+        1,
+        "MNIST (Y. LeCun, C. Cortes, C. Burges)",
+        origin=str(root.resolve()),
+    )
 
 
 def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
@@ -203,7 +228,9 @@ def open_cifar10(root: Path) -> Source:
         "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
         "test": _read_cifar(root, ["test_batch.bin"]),
     }
-    return Source("cifar10", tuple(_CIFAR), splits, 3, "CIFAR-10 (A. Krizhevsky)")
+    return Source(
+        "cifar10", tuple(_CIFAR), splits, 3, "CIFAR-10 (A. Krizhevsky)", origin=str(root.resolve())
+    )
 
 
 def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
@@ -250,7 +277,14 @@ def open_image_folder(root: Path) -> Source:
         )
     name = root.resolve().name
     return Source(
-        name, tuple(classes), splits, 3, "a folder of images", True, remarks=tuple(remarks)
+        name,
+        tuple(classes),
+        splits,
+        3,
+        "a folder of images",
+        True,
+        remarks=tuple(remarks),
+        origin=str(root.resolve()),
     )
 
 
@@ -330,6 +364,7 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
         "ImageNet (ILSVRC 2012)",
         True,
         remarks=tuple(remarks),
+        origin=str(root.resolve()),
     )
 
 
@@ -376,7 +411,14 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         if not len(splits["train"]):
             raise Damaged(f"{root} has no training images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
-        return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
+        return Source(
+            root.resolve().name,
+            None,
+            splits,
+            channels,
+            f"{format_name} files",
+            origin=str(root.resolve()),
+        )  # type: ignore[arg-type]
     root = Path(optional_format_and_folder).expanduser()
     if root.is_dir() and not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)
@@ -389,6 +431,7 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         preprocessing.channels,
         manifest.source,
         before=preprocessing,
+        origin=str(root.resolve()),
     )
 
 
