@@ -6,6 +6,7 @@ reader. Time spent in `Feed.batch` counts as waiting for input.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice, repeat
@@ -95,6 +96,17 @@ def describe_training_files(
     )
 
 
+def epoch_seed(seed: int, epoch_number: int) -> int:
+    """Return the seed of an epoch's order. Epoch 0 has `seed` itself.
+
+    Later epochs have a hash of 31 bits, so that the epochs of two neighbouring seeds differ.
+    """
+    if not epoch_number:
+        return seed
+    digest = hashlib.sha256(f"{seed}:{epoch_number}".encode()).digest()
+    return int.from_bytes(digest[:4], "little") >> 1
+
+
 def batches_of_epoch_from_data_set(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> BatchesOfEpoch:
@@ -117,7 +129,7 @@ def batches_of_epoch_from_data_set(
         return trainer.load(*arrays) if is_thread_safe else arrays
 
     def iterate_batches(epoch_number: int) -> Iterator[Any]:
-        order = data.order(batch_size, seed + epoch_number, part)
+        order = data.order(batch_size, epoch_seed(seed, epoch_number), part)
         for batch in _prefetch_batches_in_order(prepare_batch, order, threads):
             yield batch if is_thread_safe else trainer.load(*batch)
 
@@ -126,7 +138,7 @@ def batches_of_epoch_from_data_set(
 
 def batches_of_epoch_from_reader(reader: Reader, seed: int) -> BatchesOfEpoch:
     """Return a function that yields the batches of the epoch with a given number from `reader`."""
-    return lambda number: reader.epoch(seed + number)
+    return lambda number: reader.epoch(epoch_seed(seed, number))
 
 
 def _prefetch_batches_in_order(
