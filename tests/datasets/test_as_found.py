@@ -1,18 +1,24 @@
 """Data sets as users have them on disk, given to `xfbench data` on the command line."""
 
 import gzip
+import importlib
 import io
 import json
 import os
 import pickle
+import struct
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.datasets.idx_files import encode_idx
-from xfbench.datasets import sources
+from xfbench.datasets import encoding, sources, tfrecord
+from xfbench.datasets.encoding import encode_png
+from xfbench.worker.pictures import decode_pixels
 from xfbench.worker.prepared import open_prepared
+from xfbench.worker.samples import Sample
 
 
 @pytest.fixture
@@ -279,3 +285,191 @@ def test_a_run_that_skipped_images_continues_in_the_right_place(
 def test_a_source_without_any_readable_image_is_refused(refuse, tmp_path, picture):
     write(tmp_path / "in" / "ant" / "1.jpg", picture(1)[:300])
     assert "no train image can be read" in refuse("folder", tmp_path / "in", "--skip-damaged")
+
+
+def write_records(form, folder, count, first=0, labels=None):
+    """A file of `count` samples in that format, with the name that our writer gives it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module = importlib.import_module(f"xfbench.datasets.{form}")
+    writer = module.Writer(folder, "train", 0)
+    for number in range(first, first + count):
+        pixels = np.full((3, 8, 8), number, np.uint8)
+        label = number % 3 if labels is None else labels[number - first]
+        writer.add(Sample(f"image{number}", label, pixels))
+    writer.close()
+    names = {"tfrecord": "train.tfrecord", "recordio": "train.rec", "lmdb": "train.lmdb"}
+    return folder / names[form]
+
+
+def place_records(form, path, count, **settings):
+    """The file (or database) of `write_records` at `path`, without an index."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = write_records(form, path.parents[0] / "new", count, **settings)
+    written.rename(path)
+    for left in (path.parents[0] / "new").iterdir():
+        left.unlink()
+    (path.parents[0] / "new").rmdir()
+
+
+@pytest.mark.case("Validation sets by their usual names", "TFRecord shards of other tools")
+@pytest.mark.parametrize(
+    "train, test",
+    [
+        ("train-{:05d}-of-00002", "validation-{:05d}-of-00002"),
+        ("cifar-train.tfrecord-{:05d}-of-00002", "cifar-test.tfrecord-{:05d}-of-00002"),
+        ("birds_training_{:05d}-of-00002.tfrecord", "birds_val_{:05d}-of-00002.tfrecord"),
+        ("train_{}.tfrecords", "valid_{}.tfrecords"),
+        ("train/{:02d}-64x64-7.tfrec", "val/{:02d}-64x64-7.tfrec"),
+    ],
+)
+def test_shards_of_any_prefix_are_read(prepare, tmp_path, train, test):
+    root = tmp_path / "in"
+    for shard in range(2):
+        place_records("tfrecord", root / train.format(shard), 3, first=3 * shard)
+        place_records("tfrecord", root / test.format(shard), 1, first=10 + shard)
+        (root / f"{train.format(shard)}.idx").write_text("0 99\n")
+        (root / f"{train.format(shard)}").with_name(f"._{shard}.tfrecord").write_bytes(b"\0\5")
+    (root / "labels.txt").write_text("0:ant\n")
+    manifest, _ = prepare("", f"tfrecord:{root}", command=("convert",))
+    assert count_samples(manifest) == {"train": 6, "test": 2}
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [int(sample.image[0, 0, 0]) for sample in samples] == list(range(6))
+
+
+@pytest.mark.case("LMDB as Caffe's tools leave it")
+@pytest.mark.parametrize(
+    "train, test", [("ilsvrc12_train_lmdb", "ilsvrc12_val_lmdb"), ("a_train.lmdb", "a_test.lmdb")]
+)
+def test_databases_are_found_by_the_words_in_their_names(prepare, tmp_path, train, test):
+    place_records("lmdb", tmp_path / "in" / train, 4)
+    place_records("lmdb", tmp_path / "in" / test, 2)
+    (tmp_path / "in" / train / "lock.mdb").write_bytes(b"lock")
+    source = f"lmdb:{tmp_path / 'in'}"
+    manifest, _ = prepare("", source, command=("convert",))
+    assert count_samples(manifest) == {"train": 4, "test": 2}
+    (tmp_path / "out").rename(tmp_path / "first")
+    manifest, _ = prepare("", f"{source}/{train}", command=("convert",))
+    assert count_samples(manifest) == {"train": 4}
+
+
+@pytest.mark.case("RecordIO without index, in parts, with label vectors")
+@pytest.mark.parametrize("names", [["train.rec"], ["train_0.rec", "train_1.rec"]])
+def test_recordio_is_read_without_an_index_and_in_parts(prepare, tmp_path, names):
+    for number, name in enumerate(names):
+        place_records("recordio", tmp_path / "in" / name, 3, first=3 * number)
+    place_records("recordio", tmp_path / "in" / "val.rec", 1)
+    manifest, _ = prepare("", f"recordio:{tmp_path / 'in'}", command=("convert",))
+    assert count_samples(manifest) == {"train": 3 * len(names), "test": 1}
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [int(sample.image[0, 0, 0]) for sample in samples] == list(range(3 * len(names)))
+
+
+def convert(run_inline, tmp_path, source):
+    outcome = run_inline("data", "convert", source, tmp_path / "out")
+    assert outcome.returncode == 2 and "Traceback" not in outcome.stderr, outcome.stderr
+    return outcome.stderr
+
+
+def test_label_vectors_are_refused(run_inline, tmp_path):
+    vector = struct.pack("<IfQQ", 5, 0.0, 0, 0) + struct.pack("<5f", 4, 5, 1, 2, 3)
+    data = vector + encode_png(np.zeros((3, 4, 4), np.uint8))
+    head = struct.pack("<II", 0xCED7230A, len(data))
+    write(tmp_path / "in" / "train.rec", head + data + bytes(-len(data) % 4))
+    message = convert(run_inline, tmp_path, f"recordio:{tmp_path / 'in'}")
+    assert "a vector of 5 labels, not the label of one class" in message
+
+
+@pytest.mark.parametrize(
+    "names, words",
+    [
+        (["a-train.tfrecord", "b-train.tfrecord"], "two possible training sets, a-train.tfrecord"),
+        (["train.tfrecord", "a-val.tfrecord", "b-val.tfrecord"], "two possible test sets"),
+        (["train-00000-of-00002", "train-00002-of-00002"], "shards are missing"),
+        (["train_0.tfrecord", "train_2.tfrecord"], "shards are missing"),
+        (["test.tfrecord"], "has no training set"),
+        (["train-val.tfrecord"], "rename it"),
+        (["train.tfrecord", "train-00000-of-00001.tfrecord"], "without a number"),
+    ],
+)
+def test_doubtful_names_are_refused(run_inline, tmp_path, names, words):
+    for name in names:
+        place_records("tfrecord", tmp_path / "in" / name, 1)
+    assert words in convert(run_inline, tmp_path, f"tfrecord:{tmp_path / 'in'}")
+
+
+def test_the_only_file_is_the_training_set_and_other_sets_are_named(prepare, tmp_path):
+    place_records("tfrecord", tmp_path / "in" / "birds.tfrecord", 2)
+    source = f"tfrecord:{tmp_path / 'in'}"
+    manifest, messages = prepare("", source, command=("convert",))
+    assert count_samples(manifest) == {"train": 2} and "no name says train" in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    for name in ("train", "test", "val"):
+        place_records("tfrecord", tmp_path / "in" / f"{name}.tfrecord", 1)
+    manifest, messages = prepare("", source, command=("convert",))
+    assert count_samples(manifest) == {"train": 1, "test": 1}
+    assert "left out: val.tfrecord, birds.tfrecord" in messages
+
+
+def test_compressed_records_are_named(run_inline, tmp_path):
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 2)
+    path = tmp_path / "in" / "train.tfrecord"
+    for compress in (gzip.compress, zlib.compress):
+        content = path.read_bytes()
+        path.write_bytes(compress(content))
+        message = convert(run_inline, tmp_path, f"tfrecord:{tmp_path / 'in'}")
+        assert "train.tfrecord is compressed" in message
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["train.tfrecord", "train-00000-of-00001"])
+def test_entries_that_are_not_files_are_refused(run_inline, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in" / name)
+    message = convert(run_inline, tmp_path, f"tfrecord:{tmp_path / 'in'}")
+    assert f"{name} is not a file" in message
+
+
+def write_examples(path, *examples):
+    """A TFRecord file of Examples, each a dictionary of numbers and bytes."""
+    content = b""
+    for features in examples:
+        entries = b"".join(
+            tfrecord._encode_number_feature(name, value)
+            if isinstance(value, int)
+            else tfrecord._encode_bytes_feature(name, value)
+            for name, value in features.items()
+        )
+        data = encoding.encode_bytes_field(1, entries)
+        length = struct.pack("<Q", len(data))
+        content += length + tfrecord._masked_crc(length) + data + tfrecord._masked_crc(data)
+    write(path, content)
+
+
+def test_features_of_other_tools_are_read(prepare, run_inline, tmp_path):
+    pixels = np.random.RandomState(0).randint(0, 256, (4, 6, 3)).astype(np.uint8)
+    png = encode_png(pixels.transpose(2, 0, 1))
+    shape = {"height": 4, "width": 6, "depth": 3}
+    write_examples(
+        tmp_path / "in" / "train.tfrecord",
+        {"image": png, "label": 0, "image/filename": b"a.png"},
+        {"image_raw": pixels.tobytes(), "label": 1, "image/filename": b"a.png", **shape},
+        {"image/encoded": png, "image/class/label": 2, "label": 7, "image/filename": b"a.png"},
+        {"image": png, "class": 1, "id": b"x"},
+    )
+    source = f"tfrecord:{tmp_path / 'in'}"
+    prepare("", source, "--format", "tfrecord", command=("convert",))
+    samples = list(open_prepared(tmp_path / "out").splits["train"])
+    assert [sample.label for sample in samples] == [0, 1, 2, 1]
+    assert [sample.key for sample in samples[:3]] == ["a.png", "a-2.png", "a-3.png"]
+    assert all(
+        np.array_equal(decode_pixels(sample), pixels.transpose(2, 0, 1)) for sample in samples
+    )
+    (tmp_path / "out" / "manifest.json").unlink()
+    (tmp_path / "out").rename(tmp_path / "first")
+    for features, words in (
+        ({"image": png, "image_raw": png, "label": 0}, "it has image and image_raw"),
+        ({"photo": png, "label": 0}, "it has no feature image/encoded, image, image_raw, encoded"),
+        ({"image_raw": pixels.tobytes()[1:], "label": 0, **shape}, "neither JPEG nor PNG"),
+    ):
+        write_examples(tmp_path / "in" / "train.tfrecord", features)
+        assert words in convert(run_inline, tmp_path, source)

@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
@@ -403,11 +404,12 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         root = Path(rest).expanduser()
         if format_name == "folder":
             return open_image_folder(root)
-        splits: dict[Split, Sequence[Sample]] = {
-            "train": prepared.open_split(root, format_name, "train", None)
-        }
-        if any(root.glob("test[.-]*")):
-            splits["test"] = prepared.open_split(root, format_name, "test", None)
+        if format_name == "raw":
+            raise Damaged(f"{root}: raw pixels need a manifest: write the folder without raw:")
+        train, test, remarks = foreign.open_splits(root, format_name)
+        splits: dict[Split, Sequence[Sample]] = {"train": train}
+        if test is not None:
+            splits["test"] = test
         if not len(splits["train"]):
             raise Damaged(f"{root} has no training images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
@@ -415,10 +417,11 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
             root.resolve().name,
             None,
             splits,
-            channels,
+            channels,  # type: ignore[arg-type]
             f"{format_name} files",
+            remarks=remarks,
             origin=str(root.resolve()),
-        )  # type: ignore[arg-type]
+        )
     root = Path(optional_format_and_folder).expanduser()
     if root.is_dir() and not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ _COMPARED_SAMPLES = 16  # finished samples that are compared before a run contin
 _MAX_CLASSES = 10**6  # if the source has no class names
 _ROTATED_TABS = 4  # tabs in the line of an image with an EXIF orientation
 Report = Callable[[str, int, int], None]
+_Converted = tuple[Sample, tuple[int, ...], str, int]
 
 
 class Writer(Protocol):
@@ -232,6 +233,7 @@ def _write_split(
     keys = {line.split("\t")[0] for line in lines}
     shapes = {tuple(map(int, line.split("\t")[3].split("x"))) for line in lines}
     new_lines: list[str] = []
+    repetitions: dict[str, int] = {}
     skipped = _read_skipped(partial, split)
 
     def commit_block() -> None:
@@ -253,36 +255,29 @@ def _write_split(
     report_progress(split, len(lines), len(samples))
     remaining = _unskipped_order(partial, split, samples, preprocessing)[len(lines) :]
 
-    def convert(index: int) -> tuple[Sample, tuple[int, ...], str, int] | Damaged:
+    def convert(index: int) -> _Converted | Damaged:
         try:
             return _convert_sample(samples[index], format_name, preprocessing)
         except Damaged as error:
-            if tell_skipped is None:
-                raise
             return error
 
     with contextlib.closing(map_in_order(convert, remaining)) as samples_to_write:
         for index, converted in zip(remaining, samples_to_write, strict=True):
             if isinstance(converted, Damaged):
-                assert tell_skipped is not None
+                if tell_skipped is None:
+                    raise converted
                 tell_skipped(f"left out: {converted}")
                 skipped[index] = sample_name(samples, index)
                 continue
-            source_sample, shape, digest, orientation = converted
-            sample = (
-                replace(source_sample, key=writer.key(source_sample))
-                if isinstance(writer, folder.Writer)
-                else source_sample
-            )
-            _check_sample(sample, source, split, keys)
+            sample, shape, digest, orientation = converted
+            key = writer.key(sample) if isinstance(writer, folder.Writer) else sample.key
+            sample = replace(sample, key=_unused_key(key, keys, repetitions))
+            _check_sample(sample, source)
             shapes.add(shape)
-            if format_name == "raw" and len(shapes) > 1:
-                shutil.rmtree(partial)  # no later run could use it
-                raise _several_sizes_error(shapes)
+            if format_name == "raw":
+                _check_sizes_are_equal(shapes, partial)
             writer.add(sample)
-            shape_text = "x".join(map(str, shape))
-            line = f"{sample.key}\t{sample.label}\t{digest}\t{shape_text}"
-            new_lines.append(line if orientation == 1 else f"{line}\t{orientation}")
+            new_lines.append(_format_line(sample, shape, digest, orientation))
             keys.add(sample.key)
             if len(new_lines) == _SYNC_INTERVAL:
                 commit_block()
@@ -293,11 +288,19 @@ def _write_split(
     return lines, shapes
 
 
-def _several_sizes_error(shapes: set[tuple[int, ...]]) -> UsageError:
+def _check_sizes_are_equal(shapes: set[tuple[int, ...]], partial: Path) -> None:
+    """Raise UsageError for several shapes. Remove `partial`, because no later run could use it."""
+    if len(shapes) == 1:
+        return
+    shutil.rmtree(partial)
     sizes = " and ".join(f"{height}×{width}" for _, height, width in sorted(shapes))
-    return UsageError(
-        f"images have {sizes} pixels: --format raw needs one size, set it with --size"
-    )
+    raise UsageError(f"images have {sizes} pixels: --format raw needs one size, set it with --size")
+
+
+def _format_line(sample: Sample, shape: tuple[int, ...], digest: str, orientation: int) -> str:
+    """Return the line of a sample in `SPLIT.samples`, without its end."""
+    line = f"{sample.key}\t{sample.label}\t{digest}\t{'x'.join(map(str, shape))}"
+    return line if orientation == 1 else f"{line}\t{orientation}"
 
 
 def _store_skipped(partial: Path, split: str, skipped: dict[int, str]) -> None:
@@ -309,7 +312,7 @@ def _store_skipped(partial: Path, split: str, skipped: dict[int, str]) -> None:
 
 def _convert_sample(
     source_sample: Sample, format_name: str, preprocessing: Preprocessing
-) -> tuple[Sample, tuple[int, ...], str, int]:
+) -> _Converted:
     """Preprocess a sample.
 
     Return (sample to store, shape of its pixels, digest of its pixels and label, EXIF orientation).
@@ -360,9 +363,19 @@ def _sample_order(samples: Sequence[Sample], preprocessing: Preprocessing) -> Se
     return order
 
 
-def _check_sample(sample: Sample, source: Source, split: str, earlier_keys: set[str]) -> None:
-    if sample.key in earlier_keys:
-        raise Damaged(f"{source.name}: two {split} images have the name {sample.key}")
+def _unused_key(key: str, earlier_keys: set[str], repetitions: dict[str, int]) -> str:
+    """Return `key`, with a number before its suffix if an earlier sample has this key.
+
+    `repetitions` counts how often a key occurred, so that the search for a number is short.
+    """
+    suffix, unused = PurePosixPath(key).suffix, key
+    while unused in earlier_keys:
+        repetitions[key] = repetitions.get(key, 1) + 1
+        unused = f"{key.removesuffix(suffix)}-{repetitions[key]}{suffix}"
+    return unused
+
+
+def _check_sample(sample: Sample, source: Source) -> None:
     if set(sample.key) & set("\t\n\r"):
         raise Damaged(f"{source.name}: the name {sample.key!r} has a tab or a line end")
     count = len(source.classes) if source.classes else _MAX_CLASSES
