@@ -473,3 +473,46 @@ def test_features_of_other_tools_are_read(prepare, run_inline, tmp_path):
     ):
         write_examples(tmp_path / "in" / "train.tfrecord", features)
         assert words in convert(run_inline, tmp_path, source)
+
+
+def write_listed(root, picture, **lists):
+    """Class folders "ant" and "bee" in `train` and `val`, and lists with these lines."""
+    for name in ("train/ant/1.jpg", "train/bee/1.jpg", "val/ant/2.jpg", "val/bee/2.jpg"):
+        write(root / name, picture(len(name)))
+    for name, lines in lists.items():
+        (root / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    return root
+
+
+@pytest.mark.case("Labels of lists and of folders")
+def test_the_order_of_a_list_holds_for_folders_too(prepare, tmp_path, picture):
+    root = write_listed(tmp_path / "in", picture, train=["bee/1.jpg 0", "ant/1.jpg\t1"])
+    manifest, _ = prepare("imagenet", root, "--format", "folder")
+    assert manifest["classes"] == ["bee", "ant"]
+    data_set = open_prepared(tmp_path / "out")
+    labels = {s.key.split("/")[0]: s.label for split in data_set.splits.values() for s in split}
+    assert labels == {"bee": 0, "ant": 1}
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert prepare("imagenet", root, "--classes", "2")[0]["classes"] == ["bee", "ant"]
+
+
+@pytest.mark.parametrize(
+    "lists, words",
+    [
+        ({"train": ["ant/1.jpg 1", "bee/1.jpg 2"]}, "no image with label 0"),
+        ({"train": ["ant/1.jpg 0", "bee/1.jpg 2"]}, "no image with label 1"),
+        ({"train": ["ant/1.jpg 0", "ant/1.jpg 1"]}, "the folder ant has the labels 0 and 1"),
+        ({"train": ["ant/1.jpg 0", "bee/1.jpg 0"]}, "label 0 has the folders ant and bee"),
+        ({"val": ["ant/2.jpg 1", "bee/2.jpg 1"]}, "the class ant has the label 0"),
+        ({"val": ["bee/2.jpg 1"]}, "no image with label 0"),
+        ({"val": ["bee/2.jpg ٣"]}, "NAME LABEL"),
+    ],
+)
+def test_lists_that_do_not_fit_the_classes_are_refused(refuse, tmp_path, picture, lists, words):
+    assert words in refuse("imagenet", write_listed(tmp_path / "in", picture, **lists))
+
+
+def test_a_list_in_another_encoding_is_refused(refuse, tmp_path, picture):
+    root = write_listed(tmp_path / "in", picture)
+    (root / "val.txt").write_bytes(b"ant/2\xe4.jpg 0\n")
+    assert "val.txt is not a text in UTF-8" in refuse("imagenet", root)

@@ -51,7 +51,8 @@ def open_splits(
     file_sets = list(list_file_sets(root, format_name))
     train, test, remarks = _choose_splits(root, format_name, file_sets)
     read = _READERS[format_name]
-    return read(_ordered_paths(train)), test and read(_ordered_paths(test)), tuple(remarks)
+    test_samples = read(_ordered_paths(test)) if test else None
+    return read(_ordered_paths(train)), test_samples, tuple(remarks)
 
 
 _READERS: dict[str, Callable[[list[Path]], Sequence[Sample]]] = {

@@ -45,8 +45,8 @@ _OTHER_FORMATS = {
     b"P6": "PPM",
 }
 """Formats that are decoded when a data set is made, by the first bytes of a file."""
-_SUFFIXES = (*folder.SUFFIXES, ".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-_SUFFIXES += (".ppm", ".pgm")
+_OTHER_SUFFIXES = (".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+_SUFFIXES = (*folder.SUFFIXES, *_OTHER_SUFFIXES)
 _VALIDATION = ("test", "val", "validation", "valid")
 
 
@@ -131,8 +131,8 @@ def _read_image_sample(path: Path, key: str, label: int) -> Sample:
         return Sample(key, label, content)
     try:
         picture = Image.open(io.BytesIO(content), formats=(image_format,))
-        if getattr(picture, "n_frames", 1) > 1:
-            raise Damaged(f"{path} has {picture.n_frames} pictures, not one")
+        if (count := getattr(picture, "n_frames", 1)) > 1:
+            raise Damaged(f"{path} has {count} pictures, not one")
         if picture.width * picture.height > pictures.MAX_PIXELS:
             raise Damaged(f"{path} has more than {pictures.MAX_PIXELS:,} pixels")
         picture.load()
@@ -337,24 +337,29 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
 
     - The images in `val` are in class folders, or `root/val.txt` lists them. The list has a line
       "NAME LABEL" for each image.
-    - `root/train.txt` may list the images in `train` in the same way.
-    - `class_count` is the number of classes to open, in the order of their names. None opens all.
+    - `root/train.txt` may list the images in `train` in the same way. The classes then have the
+      order of its labels. Otherwise, they are sorted by name.
+    - `class_count` is the number of classes to open, counted from the first. None opens all.
     """
-    train = root / "train"
-    classes = folder.list_class_names(train)
+    folder_of: dict[Split, Path] = {"train": root / "train", "test": root / "val"}
+    lists: dict[Split, list[tuple[str, int]]] = {
+        split: _read_label_list(path.with_suffix(".txt"), path)
+        for split, path in folder_of.items()
+        if path.with_suffix(".txt").is_file()
+    }
+    remarks: list[str] = []
+    classes = _order_classes(root, lists.get("train"), remarks)
     if class_count and class_count > len(classes):
-        raise Damaged(f"{train} has {len(classes)} classes, not {class_count}")
+        raise Damaged(f"{root / 'train'} has {len(classes)} classes, not {class_count}")
     chosen_classes = classes[:class_count]
     splits: dict[Split, Sequence[Sample]] = {}
-    remarks: list[str] = []
-    for split, name in (("train", "train"), ("test", "val")):
-        split_folder = root / name
-        if (root / f"{name}.txt").is_file():
-            listed = _read_label_list(root / f"{name}.txt", split_folder, len(classes))
-            listed = [pair for pair in listed if pair[1] < len(chosen_classes)]
-            splits[split] = _FileSamples(split_folder, listed)  # type: ignore[index]
+    for split, split_folder in folder_of.items():
+        if split in lists:
+            _check_listed_labels(split_folder.with_suffix(".txt"), lists[split], classes)
+            listed = [pair for pair in lists[split] if pair[1] < len(chosen_classes)]
+            splits[split] = _FileSamples(split_folder, listed)
         elif split_folder.is_dir():
-            splits[split] = _samples_of_class_folders(  # type: ignore[index]
+            splits[split] = _samples_of_class_folders(
                 split_folder, classes, chosen_classes, remarks, may_lack_classes=split == "test"
             )
     return Source(
@@ -369,19 +374,63 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
     )
 
 
-def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
-    """Return the name and label of each image in the list `path`.
+def _order_classes(
+    root: Path, train_list: list[tuple[str, int]] | None, remarks: list[str]
+) -> list[str]:
+    """Return the names of the classes in the order of their labels.
 
-    Names are paths below `root`, and `classes` is the number of classes.
+    `train_list` is the content of `train.txt`, or None without it. If its images are not in class
+    folders, the classes are numbers. Raises Damaged if labels and class folders do not match.
     """
+    if train_list is None:
+        return folder.list_class_names(root / "train")
+    path, label_of, name_of = root / "train.txt", dict[str, int](), dict[int, str]()
+    for key, label in train_list:
+        name = key.split("/")[0] if "/" in key else str(label)
+        if label_of.setdefault(name, label) != label:
+            raise Damaged(f"{path}: the folder {name} has the labels {label_of[name]} and {label}")
+        if name_of.setdefault(label, name) != name:
+            raise Damaged(f"{path}: label {label} has the folders {name_of[label]} and {name}")
+    missing = next(label for label in range(len(name_of) + 1) if label not in name_of)
+    if missing < len(name_of):
+        raise Damaged(f"{path} has no image with label {missing}: labels must begin at 0")
+    if all("/" in key for key, _ in train_list):
+        folders = folder.list_class_names(root / "train")
+        if unlisted := [name for name in folders if name not in label_of]:
+            remarks.append(f"{path}: folders without a line in it are left out: {len(unlisted)}")
+    return [name_of[label] for label in range(len(name_of))]
+
+
+def _check_listed_labels(path: Path, listed: list[tuple[str, int]], classes: list[str]) -> None:
+    """Raise Damaged if the labels of a list are not those of the classes."""
+    label_of = {name: label for label, name in enumerate(classes)}
+    for number, (key, label) in enumerate(listed, 1):
+        if label >= len(classes):
+            raise Damaged(
+                f"{path}, line {number}: label {label}, but there are {len(classes)} classes"
+            )
+        name = key.split("/")[0]
+        if label_of.get(name, label) != label:
+            raise Damaged(
+                f"{path}, line {number}: label {label}, but the class {name} has the label "
+                f"{label_of[name]}"
+            )
+    if all(label for _, label in listed):
+        raise Damaged(f"{path} has no image with label 0: labels must begin at 0")
+
+
+def _read_label_list(path: Path, root: Path) -> list[tuple[str, int]]:
+    """Return the name and label of each image in the list `path`. Names are paths below `root`."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
     labelled_files = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        name, _, label = line.rpartition(" ")
-        location = f"{path}, line {number}"
-        if not name or not label.isdecimal():
+    for number, line in enumerate(lines, 1):
+        name, _, label = line.replace("\t", " ").rstrip().rpartition(" ")
+        name, location = name.rstrip(), f"{path}, line {number}"
+        if not name or not (label.isascii() and label.isdecimal()) or len(label) > 9:
             raise Damaged(f'{location}: {line[:80]!r} is not "NAME LABEL"')
-        if int(label) >= classes:
-            raise Damaged(f"{location}: label {label}, but there are {classes} classes")
         if not (root / name).is_file():
             raise Damaged(
                 f"{location}: {root / name} does not exist: is it the list of another split?"
