@@ -516,3 +516,38 @@ def test_a_list_in_another_encoding_is_refused(refuse, tmp_path, picture):
     root = write_listed(tmp_path / "in", picture)
     (root / "val.txt").write_bytes(b"ant/2\xe4.jpg 0\n")
     assert "val.txt is not a text in UTF-8" in refuse("imagenet", root)
+
+
+@pytest.mark.case("Labels that begin at 1")
+def test_labels_that_begin_at_1_are_reported_and_shifted(prepare, run_inline, tmp_path):
+    source, root = f"tfrecord:{tmp_path / 'in'}", tmp_path / "in"
+    place_records("tfrecord", root / "train.tfrecord", 3, labels=[1, 2, 3])
+    manifest, messages = prepare("", source, command=("convert",))
+    assert len(manifest["classes"]) == 4 and "no image has label 0" in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    manifest, messages = prepare("", source, "--label-offset", "1", command=("convert",))
+    assert len(manifest["classes"]) == 3 and "label 0" not in messages
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [sample.label for sample in samples] == [0, 1, 2]
+    for folder, offset, words in (
+        (source, "2", "label 1 of image0 is less than --label-offset 2"),
+        (tmp_path / "out", "1", "--label-offset works only with FORMAT:DIR"),
+    ):
+        line = ["data", "convert", folder, tmp_path / "other", "--label-offset", offset]
+        outcome = run_inline(*line)
+        assert outcome.returncode == 2 and words in outcome.stderr
+
+
+@pytest.mark.case("Record files in the order of their classes")
+@pytest.mark.parametrize(
+    "labels, ordered",
+    [([0] * 30 + [1] * 30, True), ([0, 1] * 30, False), ([0] * 59 + [1], False), ([0] * 60, False)],
+)
+def test_record_files_in_the_order_of_their_classes_are_reported(
+    prepare, tmp_path, labels, ordered
+):
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
+    source = f"tfrecord:{tmp_path / 'in'}"
+    manifest, messages = prepare("", source, "--format", "tfrecord", command=("convert",))
+    assert manifest["splits"]["train"]["ordered"] is ordered
+    assert ("ordered by class" in messages) is ordered

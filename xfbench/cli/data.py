@@ -146,6 +146,12 @@ def convert(
     fit: FitOption = "squash",
     encode: EncodeOption = None,
     set_name: NameOption = None,
+    label_offset: Annotated[
+        int,
+        typer.Option(
+            min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
+        ),
+    ] = 0,
     skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -164,8 +170,11 @@ def convert(
 
     settings = _parse_preprocessing_settings(format, size, fit, encode)
     with _raise_data_errors_as_usage_errors():
+        data_source = sources.open_data_set_as_source(source)
+        if label_offset:
+            data_source = sources.shift_labels(data_source, label_offset)
         _make_data_set(
-            _rename_source(sources.open_data_set_as_source(source), set_name),
+            _rename_source(data_source, set_name),
             to,
             format,
             settings,

@@ -44,12 +44,14 @@ class Split(_ManifestModel):
     - `stream_digest`: digest of all samples in order (see `worker.samples.stream_digest`).
     - `turned`: number of JPEG files whose EXIF orientation is mirrored or rotated.
     - `skipped`: names of the samples that `--skip-damaged` left out.
+    - `ordered`: whether the samples are grouped by class instead of mixed.
     """
 
     samples: int
     stream_digest: str
     turned: int = 0
     skipped: tuple[str, ...] = ()
+    ordered: bool = False
 
 
 class Manifest(_ManifestModel):

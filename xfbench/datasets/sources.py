@@ -13,7 +13,7 @@ import hashlib
 import io
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 from PIL import Image
 
+from xfbench.base.errors import UsageError
 from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
@@ -439,6 +440,37 @@ def _read_label_list(path: Path, root: Path) -> list[tuple[str, int]]:
     if not labelled_files:
         raise Damaged(f"{path} is empty")
     return labelled_files
+
+
+class _ShiftedLabels(Sequence[Sample]):
+    """Samples whose labels are smaller by `offset`."""
+
+    def __init__(self, samples: Sequence[Sample], offset: int) -> None:
+        self.samples, self.offset = samples, offset
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        sample = self.samples[index]
+        if sample.label < self.offset:
+            raise Damaged(
+                f"label {sample.label} of {sample.key} is less than --label-offset {self.offset}"
+            )
+        return replace(sample, label=sample.label - self.offset)
+
+
+def shift_labels(source: Source, offset: int) -> Source:
+    """Return the source with labels that are smaller by `offset`.
+
+    Raises UsageError if the source has names of classes, because their labels begin at 0.
+    """
+    if source.classes:
+        raise UsageError("--label-offset works only with FORMAT:DIR, not with named classes")
+    splits: dict[Split, Sequence[Sample]] = {
+        split: _ShiftedLabels(samples, offset) for split, samples in source.splits.items()
+    }
+    return replace(source, splits=splits)
 
 
 def open_data_set_as_source(optional_format_and_folder: str) -> Source:

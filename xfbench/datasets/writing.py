@@ -35,6 +35,11 @@ _SYNC_INTERVAL = 256  # samples between two syncs
 _COMPARED_SAMPLES = 16  # finished samples that are compared before a run continues
 _MAX_CLASSES = 10**6  # if the source has no class names
 _ROTATED_TABS = 4  # tabs in the line of an image with an EXIF orientation
+_MIN_RUNS = 20  # of equal labels, to call an order mixed or not
+ORDERED_MESSAGE = (
+    "the training images are ordered by class, and readers of record files keep that order: "
+    "convert the data set to --format folder, and convert folder:DIR, which mixes the images"
+)
 Report = Callable[[str, int, int], None]
 _Converted = tuple[Sample, tuple[int, ...], str, int]
 
@@ -118,10 +123,15 @@ def make_data_set(
                     skipped=skipped_names,
                     samples=len(lines),
                     stream_digest=stream_digest(line.split("\t")[2] for line in lines),
+                    ordered=_is_ordered_by_class([int(line.split("\t")[1]) for line in lines]),
                     turned=sum(line.count("\t") == _ROTATED_TABS for line in lines),
                 )
                 labels.update(int(line.split("\t")[1]) for line in lines)
                 shapes |= split_shapes
+            if not source.classes and 0 not in labels:
+                tell(f"no image has label 0: do labels begin at {min(labels)}? See --label-offset")
+            if splits["train"].ordered and format_name not in ("raw", "folder"):
+                tell(ORDERED_MESSAGE)
             manifest = Manifest(
                 name=source.name,
                 format=format_name,
@@ -139,6 +149,19 @@ def make_data_set(
     except Timeout:
         raise UsageError(f"another process is writing {target}: wait for it") from None
     return manifest
+
+
+def _is_ordered_by_class(labels: Sequence[int]) -> bool:
+    """Return whether equal labels follow each other much more often than in a mixed order.
+
+    In a mixed order of n labels with the shares p, 1 + n (1 − Σ p²) runs of equal labels are
+    expected. Fewer than half of them is not chance if there are at least 20 runs to expect.
+    """
+    values = np.asarray(labels)
+    shares = np.unique(values, return_counts=True)[1] / len(values)
+    expected_runs = 1 + len(values) * (1 - float(np.square(shares).sum()))
+    runs = 1 + int(np.count_nonzero(np.diff(values)))
+    return expected_runs >= _MIN_RUNS and runs < expected_runs / 2
 
 
 def _clear_and_store_settings_if_changed(
