@@ -551,3 +551,14 @@ def test_record_files_in_the_order_of_their_classes_are_reported(
     manifest, messages = prepare("", source, "--format", "tfrecord", command=("convert",))
     assert manifest["splits"]["train"]["ordered"] is ordered
     assert ("ordered by class" in messages) is ordered
+
+
+def test_a_native_reader_of_ordered_records_is_warned_about(prepare, run_inline, tmp_path):
+    source = f"tfrecord:{tmp_path / 'in'}"
+    labels = [0] * 30 + [1] * 30
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
+    prepare("", source, "--format", "lmdb", "--size", "32", command=("convert",))
+    line = "run --framework caffe --workload convnet --loader-threads 1 --batch-size 2 --dry-run --data".split()
+    for loader, count in (("native", 1), ("xfbench", 0)):
+        outcome = run_inline(*line, tmp_path / "out", "--loader", loader)
+        assert outcome.stderr.count("ordered by class") == count, outcome.stderr

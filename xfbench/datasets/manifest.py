@@ -11,6 +11,10 @@ from xfbench.base import atomic_files, digests
 from xfbench.worker import prepared
 from xfbench.worker.formats import Damaged
 
+ORDERED_MESSAGE = (
+    "the training images are ordered by class, and readers of record files keep that order: "
+    "convert the data set to --format folder, and convert folder:DIR, which mixes the images"
+)
 FormatName = Literal["raw", "folder", "tfrecord", "lmdb", "recordio"]
 
 

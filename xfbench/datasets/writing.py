@@ -24,7 +24,7 @@ from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.datasets import folder
 from xfbench.datasets.ahead import map_in_order
-from xfbench.datasets.manifest import FormatName, Manifest, Preprocessing, Split
+from xfbench.datasets.manifest import ORDERED_MESSAGE, FormatName, Manifest, Preprocessing, Split
 from xfbench.datasets.preparing import read_orientation, resize_and_encode_sample
 from xfbench.datasets.sources import Source, listing_digest, sample_name
 from xfbench.worker import pictures
@@ -36,10 +36,6 @@ _COMPARED_SAMPLES = 16  # finished samples that are compared before a run contin
 _MAX_CLASSES = 10**6  # if the source has no class names
 _ROTATED_TABS = 4  # tabs in the line of an image with an EXIF orientation
 _MIN_RUNS = 20  # of equal labels, to call an order mixed or not
-ORDERED_MESSAGE = (
-    "the training images are ordered by class, and readers of record files keep that order: "
-    "convert the data set to --format folder, and convert folder:DIR, which mixes the images"
-)
 Report = Callable[[str, int, int], None]
 _Converted = tuple[Sample, tuple[int, ...], str, int]
 
