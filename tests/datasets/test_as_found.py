@@ -558,7 +558,8 @@ def test_a_native_reader_of_ordered_records_is_warned_about(prepare, run_inline,
     labels = [0] * 30 + [1] * 30
     place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
     prepare("", source, "--format", "lmdb", "--size", "32", command=("convert",))
-    line = "run --framework caffe --workload convnet --loader-threads 1 --batch-size 2 --dry-run --data".split()
+    line = "run --framework caffe --workload convnet --loader-threads 1 --batch-size 2".split()
+    line += ["--dry-run", "--data"]
     for loader, count in (("native", 1), ("xfbench", 0)):
         outcome = run_inline(*line, tmp_path / "out", "--loader", loader)
         assert outcome.stderr.count("ordered by class") == count, outcome.stderr

@@ -152,6 +152,28 @@ class FixedReader:
         yield self.crops
 
 
+class RandomAccessReader(FixedReader):
+    """A reader that gives some of these images."""
+
+    def center_crops_at(self, indices):
+        for index in indices:
+            yield tuple(array[[index]] for array in self.crops)
+
+
+@pytest.mark.case("Images beyond the first 500")
+@pytest.mark.parametrize(
+    ("reader_class", "count"), [(FixedReader, 900), (RandomAccessReader, 9000)]
+)
+def test_compared_images_are_spread_over_the_set(reader_class, count):
+    images, labels = np.zeros((count, 3, 32, 32), np.uint8), np.arange(count)
+    split = OnDisk([Sample(str(n), n, image) for n, image in enumerate(images)], CONVNET)
+    changed_images = images.copy()
+    changed_images[count // 2 :] += np.uint8(1)
+    comparison = feed.compare_reader_images(reader_class(changed_images, labels), split)
+    assert (comparison["compared"], comparison["differing"]) == (500, 250)
+    assert comparison["labels_equal"]
+
+
 @pytest.mark.parametrize(
     ("pixel_change", "label_change", "expected"),
     [

@@ -21,6 +21,7 @@ from xfbench.worker.protocol import Group, Reader, Trainer, TrainingFiles
 from xfbench.workloads import Workload
 
 _MAX_COMPARED = 500  # images that a launch reads again through a framework's own reader
+_MAX_READ_IN_ORDER = 5000  # images that a reader passes over to compare some of them
 
 BatchesOfEpoch = Callable[[int], Iterator[Any]]
 
@@ -173,7 +174,7 @@ def _prefetch_batches_in_order(
 def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
     """Compare center crops from the framework's own reader with those from `input.py`.
 
-    At most 500 images are compared. The result has these fields:
+    At most 500 images are compared, spread over the data set. The result has these fields:
 
     - `compared`: number of compared images
     - `differing`: number of images with a different pixel
@@ -184,18 +185,13 @@ def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True
-    for images, labels in reader.center_crops():
-        for image, label in zip(images, labels):
-            if count == min(len(split), _MAX_COMPARED):
-                break
-            expected, expected_label = split.crop(count)
-            difference = np.abs(image.astype(np.int16) - expected)
-            differing += bool(difference.any())
-            largest, mean = max(largest, int(difference.max())), max(mean, float(difference.mean()))
-            labels_equal &= int(label) == expected_label
-            count += 1
-        if count == min(len(split), _MAX_COMPARED):
-            break
+    for index, image, label in _spread_center_crops(reader, len(split)):
+        expected, expected_label = split.crop(index)
+        difference = np.abs(image.astype(np.int16) - expected)
+        differing += bool(difference.any())
+        largest, mean = max(largest, int(difference.max())), max(mean, float(difference.mean()))
+        labels_equal &= int(label) == expected_label
+        count += 1
     return {
         "compared": count,
         "differing": differing,
@@ -203,3 +199,29 @@ def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
         "mean_difference": mean,
         "labels_equal": labels_equal,
     }
+
+
+def _spread_center_crops(
+    reader: Reader, image_count: int
+) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
+    """Yield (index, center crop, label) of images that are spread evenly over the data set.
+
+    A reader that has no `center_crops_at` returns all images in order. It passes over
+    _MAX_READ_IN_ORDER images at most, and the images are spread over these.
+    """
+    read_at = getattr(reader, "center_crops_at", None)
+    reachable = image_count if read_at else min(image_count, _MAX_READ_IN_ORDER)
+    count = min(reachable, _MAX_COMPARED)
+    indices = [number * reachable // count for number in range(count)]
+    batches = read_at(indices) if read_at else reader.center_crops()
+    crops = ((image, label) for images, labels in batches for image, label in zip(images, labels))
+    if read_at:
+        for index, (image, label) in zip(indices, crops):
+            yield index, image, label
+        return
+    chosen = set(indices)
+    for index, (image, label) in enumerate(crops):
+        if index in chosen:
+            yield index, image, label
+        if index >= indices[-1]:
+            return
