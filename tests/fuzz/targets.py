@@ -35,6 +35,7 @@ from xfbench.store.tuning_results import Tuning
 from xfbench.worker import pictures, prepared
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged
+from xfbench.worker.formats import recordio as recordio_reader
 from xfbench.worker.samples import Sample, stream_digest
 
 ROOT = Path(__file__).parents[2]
@@ -128,6 +129,32 @@ def read_mnist(content):
     as_bytes_reader("mnist/train-images-idx3-ubyte", lambda path: sources.open_mnist(path.parent))(
         content
     )
+
+
+def read_other_picture(path):
+    sources._read_image_sample(path, "a", 0)
+
+
+def read_unindexed(path):
+    for _, sample in zip(range(100), recordio_reader.read_files([path]), strict=False):
+        pictures.decode_pixels(sample)
+
+
+def read_label_list(path):
+    (path.parent / "val").mkdir(exist_ok=True)
+    (path.parent / "val" / "a.png").write_bytes(PNG)
+    listed = sources._read_label_list(path, path.parent / "val")
+    sources._check_listed_labels(path, listed, ["ant", "bee"])
+
+
+def encode_other_pictures():
+    """The same picture in formats that are decoded when a data set is made."""
+    files = []
+    for kind in ("WEBP", "TIFF", "GIF", "BMP", "PPM"):
+        file = io.BytesIO()
+        pictures.image_from_pixels(SAMPLE.image).save(file, kind)
+        files.append(file.getvalue())
+    return files
 
 
 def read_foreign(path):
@@ -309,6 +336,17 @@ TARGETS = {
         as_bytes_reader("db/train.lmdb/data.mdb", make_set_reader("lmdb")),
         DAMAGED,
         write_data_set(lmdb, "train.lmdb/data.mdb"),
+    ),
+    "unindexed": Target(
+        as_bytes_reader("unindexed/train.rec", read_unindexed),
+        DAMAGED,
+        [(FOLDER / "written/train.rec/train.rec").read_bytes()],
+    ),
+    "other_picture": Target(
+        as_bytes_reader("other.tif", read_other_picture), DAMAGED, encode_other_pictures()
+    ),
+    "label_list": Target(
+        as_bytes_reader("labels/val.txt", read_label_list), DAMAGED, [b"a.png 0\n", b"a.png\t1\r\n"]
     ),
     "mnist": Target(read_mnist, DAMAGED, [IMAGE]),
     "picture": Target(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,11 @@ _OTHER_FORMATS = {
     b"P6": "PPM",
 }
 """Formats that are decoded when a data set is made, by the first bytes of a file."""
+_DECODER_ERRORS = (
+    *(OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, AttributeError),
+    *(EOFError, RuntimeError, struct.error, zlib.error),
+)
+"""Pillow's decoders raise these for damaged files."""
 _OTHER_SUFFIXES = (".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 _SUFFIXES = (*folder.SUFFIXES, *_OTHER_SUFFIXES)
 _VALIDATION = ("test", "val", "validation", "valid")
@@ -137,7 +143,7 @@ def _read_image_sample(path: Path, key: str, label: int) -> Sample:
         if picture.width * picture.height > pictures.MAX_PIXELS:
             raise Damaged(f"{path} has more than {pictures.MAX_PIXELS:,} pixels")
         picture.load()
-    except (OSError, ValueError, SyntaxError, KeyError, Image.DecompressionBombError) as error:
+    except (*_DECODER_ERRORS, Image.DecompressionBombError) as error:
         raise Damaged(f"{path}: not a complete {image_format} file: {error}") from error
     if picture.mode[:1] in "IF":
         raise Damaged(f"{path} has pixels of more than 8 bits: convert it to PNG first")
