@@ -20,6 +20,12 @@ CASES = [
     # Terminals and processes
     "Process name cut inside a character",
     "Terminal that is not UTF-8",
+    # Control groups and mounts
+    "cgroup version 2: limit in the group above",
+    'cgroup version 1: values that mean "no limit"',
+    "cgroup versions 1 and 2 together",
+    "White space that is not a separator",
+    "File systems of clusters",
     # Locks
     "Locks fail with ENOLCK",
     "Locks fail with ENOSYS",
@@ -33,11 +39,42 @@ CASES = [
     "Process mark that is older than the run",
     "MPI with another name",
     "Host name that resolves to another machine's address",
+    # GPUs and processors
+    "Driver of 2016",
+    '"No devices were found"',
+    "Processors that are not x86-64",
+    # Data
+    "MNIST with folders named like its files",
+    "Hidden folder that a notebook left behind",
+    "HTML page instead of MNIST",
+    "Python version of CIFAR-10",
+    "Validation list with CRLF line ends",
+    "CMYK images",
+    "Which ResNet it is",
     # The command line
     "Unknown strategy",
     "A million threads",
     "A number of steps beyond all limits",
     "Comparison of two frameworks in the example",
+    # Data sets and their readers
+    "Resuming from another data set",
+    "Two file systems of one kind",
+    "Orders of two seeds",
+    "Images in other formats and in nested folders",
+    "Validation sets by their usual names",
+    "Record files in the order of their classes",
+    "Another decoder in the framework's Python",
+    "Labels of lists and of folders",
+    "Images beyond the first 500",
+    "Labels that begin at 1",
+    "Symbolic links inside a source",
+    "TFRecord shards of other tools",
+    "RecordIO without index, in parts, with label vectors",
+    "Truncated images",
+    "Classes without test images",
+    # Data sets as other tools leave them
+    "LMDB as Caffe's tools leave it",
+    "Class folders given to `data convert`",
 ]
 
 

@@ -120,7 +120,8 @@ def _workload(network: Network) -> Workload:
         pixels=Pixels("BGR", (104.0, 117.0, 123.0), mirror=True),
         batch_size=32,
         data="synthetic",
-        source="He et al. 2016, its Caffe definition; solver 0.1 at batch 256, scaled linearly",
+        source="He et al. 2016, v1 in its Caffe definition: the first 1×1 convolution of a stage "
+        "has the stride (v1.5: the 3×3 convolution); solver 0.1 at batch 256, scaled linearly",
         epoch_images=IMAGENET,
     )
 

@@ -6,7 +6,7 @@ order, the crops and the mirroring of images.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,12 @@ class TorchReader:
             yield self.copier.copy(images, labels)
 
     def center_crops(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        loader = data.DataLoader(_Images(self.files, training=False), _CHECKED_TOGETHER)
-        for images, labels in loader:
+        yield from self.center_crops_at(range(self.files.image_count))
+
+    def center_crops_at(self, indices: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the center crops of the images with these positions."""
+        images_of_set = data.Subset(_Images(self.files, training=False), indices)
+        for images, labels in data.DataLoader(images_of_set, _CHECKED_TOGETHER):
             yield images.numpy(), labels.numpy()
 
 

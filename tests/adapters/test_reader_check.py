@@ -12,6 +12,7 @@ from xfbench.execution import validity
 from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.rendering import tables
+from xfbench.worker import mounts
 
 pytestmark = pytest.mark.deep
 
@@ -98,6 +99,48 @@ def test_pixel_differences_of_a_decoder_are_shown_in_the_table(launch_with_reade
     assert 2 < check.mean_difference < 3
     table_text = tables.to_text(leaderboard.build_tables([record], {}), "throughput")
     assert "native, ±3" in table_text
+
+
+@pytest.mark.case("Another decoder in the framework's Python")
+def test_other_pixels_than_listed_are_shown_in_the_table(launch_with_reader, tmp_path):
+    check = launch_with_reader("pass").storage.decoder
+    assert (check.compared, check.differing) == (8, 0)
+    with (tmp_path / "raw" / "train.pixels").open("r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    record = launch_with_reader("pass")
+    check = record.storage.decoder
+    assert record.status == "ok" and (check.compared, check.differing) == (8, 1)
+    table_text = tables.to_text(leaderboard.build_tables([record], {}), "throughput")
+    assert "native, other decoder" in table_text
+
+
+@pytest.mark.case("Two file systems of one kind")
+def test_launches_on_two_network_file_systems_are_marked(launch_with_reader):
+    record = launch_with_reader("pass")
+    records = []
+    for number in range(2):
+        medium = record.storage.medium.model_copy(update={"source_hash": f"{number:016x}"})
+        storage = record.storage.model_copy(update={"medium": medium})
+        fields = record.model_dump(exclude={"id", "schema_"}) | {"storage": storage}
+        records.append(type(record).make(**fields))
+    for chosen, count in ((records, 1), (records[:1], 0)):
+        table_text = tables.to_text(leaderboard.build_tables(chosen, {}), "storage")
+        assert table_text.count("(2 file systems)") == count, table_text
+
+
+def test_a_server_is_stored_as_a_hash_only():
+    line = "36 35 0:32 / /scratch rw - {} {} rw"
+    hashes = [
+        mounts._hash_of_server(mounts.list_mounts(line.format(file_system, source))[0])
+        for file_system, source in (
+            ("lustre", "one@tcp:/fast"),
+            ("lustre", "two@tcp:/fast"),
+            ("ext4", "/dev/sda1"),
+        )
+    ]
+    assert hashes[2] is None and hashes[0] != hashes[1] and {len(h) for h in hashes[:2]} == {16}
 
 
 def test_format_without_a_native_reader_is_unsupported(launch_with_reader):

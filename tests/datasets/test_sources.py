@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xfbench.datasets import sources
-from xfbench.worker import pictures
+from xfbench.datasets import sources, writing
+from xfbench.datasets.manifest import Preprocessing
+from xfbench.worker import pictures, prepared
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import Sample
 
@@ -142,13 +143,14 @@ def test_empty_or_unknown_class_folder_is_refused(folders):
         sources.open_image_folder(root)
 
 
-def test_link_out_of_the_data_set_is_refused(folders, tmp_path):
-    root = folders()
-    outside = tmp_path / "secret.JPEG"
-    (root / "train" / "n01" / "n01_0.JPEG").rename(outside)
-    (root / "train" / "n01" / "n01_0.JPEG").symlink_to(outside)
+def test_link_out_of_a_prepared_set_is_refused(folders, tmp_path):
+    source, target = sources.open_image_folder(folders()), tmp_path / "set"
+    writing.make_data_set(source, target, "folder", Preprocessing(channels=3))
+    path, outside = target / "train" / "n01" / "n01_0.JPEG", tmp_path / "secret.JPEG"
+    path.rename(outside)
+    path.symlink_to(outside)
     with pytest.raises(Damaged, match="points outside of its data set"):
-        list(sources.open_image_folder(root).splits["train"])
+        list(prepared.open_prepared(target).splits["train"])
 
 
 def test_named_pipe_is_refused_before_it_is_read(folders):

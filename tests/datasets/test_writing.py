@@ -109,12 +109,14 @@ def test_existing_target_is_refused(mnist, tmp_path):
         writing.make_data_set(source, tmp_path / "set", "raw", preprocessing)
 
 
-def test_duplicate_image_names_are_refused(folders, tmp_path, picture):
+def test_images_with_equal_names_get_different_names(folders, tmp_path, picture):
     root = folders()
-    (root / "train" / "n01" / "n01_0.JPEG.png").write_bytes(picture(1, kind="PNG"))
-    with pytest.raises(Damaged, match=r"two train images have the name n01/n01_0"):
-        writing.make_data_set(sources.open_image_folder(root), tmp_path / "set", "folder", SQUASHED)
-    assert not (tmp_path / "set").exists()
+    (root / "train" / "n01" / "n01_0.JPEG.jpg").write_bytes(picture(1))
+    (root / "train" / "n01" / "n01_0.JPEG").write_bytes(picture(1, kind="PNG"))
+    (root / "train" / "n01" / "n01_0.JPEG.png").write_bytes(picture(2, kind="PNG"))
+    make_set(sources.open_image_folder(root), tmp_path / "set", "folder", UNCHANGED)
+    names = {path.name for path in (tmp_path / "set" / "train" / "n01").glob("n01_0*")}
+    assert names == {"n01_0.JPEG.png", "n01_0.JPEG-2.png", "n01_0.JPEG.jpg"}
 
 
 def stop_at_damaged_image(path, root, target):

@@ -38,6 +38,7 @@ from xfbench.store.tuning_results import Tuning
 from xfbench.worker import cgroup, mounts, pictures, prepared, processor_models
 from xfbench.worker.crc32c import crc32c
 from xfbench.worker.formats import Damaged
+from xfbench.worker.formats import recordio as recordio_reader
 from xfbench.worker.samples import Sample, stream_digest
 
 ROOT = Path(__file__).parents[2]
@@ -185,6 +186,32 @@ def describe_hosts(name):
     """The texts that the described hosts have under this name."""
     hosts = host_files.DESCRIPTIONS.values()
     return sorted({host[name].encode() for host in hosts if name in host})
+
+
+def read_other_picture(path):
+    sources._read_image_sample(path, "a", 0)
+
+
+def read_unindexed(path):
+    for _, sample in zip(range(100), recordio_reader.read_files([path]), strict=False):
+        pictures.decode_pixels(sample)
+
+
+def read_label_list(path):
+    (path.parent / "val").mkdir(exist_ok=True)
+    (path.parent / "val" / "a.png").write_bytes(PNG)
+    listed = sources._read_label_list(path, path.parent / "val")
+    sources._check_listed_labels(path, listed, ["ant", "bee"])
+
+
+def encode_other_pictures():
+    """The same picture in formats that are decoded when a data set is made."""
+    files = []
+    for kind in ("WEBP", "TIFF", "GIF", "BMP", "PPM"):
+        file = io.BytesIO()
+        pictures.image_from_pixels(SAMPLE.image).save(file, kind)
+        files.append(file.getvalue())
+    return files
 
 
 def read_foreign(path):
@@ -381,6 +408,17 @@ TARGETS = {
     ),
     "modules": Target(
         as_text_reader(tool_output.parse_variables), WORDS, [b"A=b c\0Hi, n=1\0X=1\n2\0"]
+    ),
+    "unindexed": Target(
+        as_bytes_reader("unindexed/train.rec", read_unindexed),
+        DAMAGED,
+        [(FOLDER / "written/train.rec/train.rec").read_bytes()],
+    ),
+    "other_picture": Target(
+        as_bytes_reader("other.tif", read_other_picture), DAMAGED, encode_other_pictures()
+    ),
+    "label_list": Target(
+        as_bytes_reader("labels/val.txt", read_label_list), DAMAGED, [b"a.png 0\n", b"a.png\t1\r\n"]
     ),
     "mnist": Target(read_mnist, DAMAGED, [IMAGE]),
     "cpuinfo": Target(

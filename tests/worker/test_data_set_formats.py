@@ -440,7 +440,7 @@ def test_tfrecord_defects_are_reported(tmp_path):
     write_tfrecord(tmp_path, encode_example(encoding.EncodedImage(b"GIF89a", "GIF", 1, 1), 1, "a"))
     expect_damaged("tfrecord", tmp_path, "neither JPEG nor PNG")
     write_tfrecord(tmp_path, b"")
-    expect_damaged("tfrecord", tmp_path, "record 0", "image/encoded has 0 values")
+    expect_damaged("tfrecord", tmp_path, "record 0", "no feature image/encoded")
     write_tfrecord(tmp_path, b"\x0a\x7f")
     expect_damaged("tfrecord", tmp_path, "record 0", "longer than the message around it")
 
@@ -453,7 +453,7 @@ def test_recordio_defects_are_reported(tmp_path):
         write_recordio(tmp_path, build_record(0, 3), build_record(0, label))
         expect_damaged("recordio", tmp_path, "record 1", "label")
     write_recordio(tmp_path, build_record(2, 0, struct.pack("<ff", 1, 2)))
-    expect_damaged("recordio", tmp_path, "record 0", "2 labels, not one")
+    expect_damaged("recordio", tmp_path, "record 0", "vector of 2 labels")
     write_recordio(tmp_path, build_record(1, 0, struct.pack("<f", 7)))
     assert read_samples("recordio", tmp_path)[0].label == 7
     write_recordio(tmp_path, b"short")

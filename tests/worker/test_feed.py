@@ -48,11 +48,26 @@ def make_feed(data, threads, group=None, trainer=None):
     )
 
 
+@pytest.mark.case("Orders of two seeds")
+def test_epochs_of_neighbouring_seeds_have_orders_of_their_own():
+    data, orders = make_numbered_data(), []
+    for seed in range(5):
+        batches = feed.batches_of_epoch_from_data_set(
+            data, PassThroughTrainer(), Group(), BATCH, seed, 0
+        )
+        orders += [
+            tuple(np.concatenate([labels for _, labels in batches(epoch)])) for epoch in range(10)
+        ]
+    assert len(set(orders)) == 50
+    first_epoch = [labels for _, labels in data.epoch(BATCH, 4)]
+    assert orders[40] == tuple(np.concatenate(first_epoch))
+
+
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_batch_order_depends_on_the_seed_not_on_threads(threads):
     source, data = make_feed(make_numbered_data(), threads), make_numbered_data()
     orders = []
-    for seed in (5, 6, 7):
+    for seed in (feed.epoch_seed(5, number) for number in range(3)):
         orders.append([])
         for images, labels in data.epoch(BATCH, seed):
             loaded_images, loaded_labels = source.batch()
@@ -135,6 +150,28 @@ class FixedReader:
 
     def center_crops(self):
         yield self.crops
+
+
+class RandomAccessReader(FixedReader):
+    """A reader that gives some of these images."""
+
+    def center_crops_at(self, indices):
+        for index in indices:
+            yield tuple(array[[index]] for array in self.crops)
+
+
+@pytest.mark.case("Images beyond the first 500")
+@pytest.mark.parametrize(
+    ("reader_class", "count"), [(FixedReader, 900), (RandomAccessReader, 9000)]
+)
+def test_compared_images_are_spread_over_the_set(reader_class, count):
+    images, labels = np.zeros((count, 3, 32, 32), np.uint8), np.arange(count)
+    split = OnDisk([Sample(str(n), n, image) for n, image in enumerate(images)], CONVNET)
+    changed_images = images.copy()
+    changed_images[count // 2 :] += np.uint8(1)
+    comparison = feed.compare_reader_images(reader_class(changed_images, labels), split)
+    assert (comparison["compared"], comparison["differing"]) == (500, 250)
+    assert comparison["labels_equal"]
 
 
 @pytest.mark.parametrize(

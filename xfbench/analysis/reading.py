@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xfbench.model.record import Record
+from xfbench.model.request import Request
 
 
 def largest_reader_pixel_difference(records: Iterable[Record]) -> int | None:
@@ -40,3 +41,30 @@ def input_cpu_share(record: Record) -> float | None:
         if record.status == "ok" and cpu_seconds and input_cpu_seconds is not None
         else None
     )
+
+
+def describe_media(request: Request, records: Iterable[Record]) -> str | None:
+    """Return the file system and device of the data set, or None without a prepared data set.
+
+    If the launches read from several network file systems, the text says so.
+    """
+    if request.data_set is None:
+        return None
+    hashes = {
+        record.storage.medium.source_hash
+        for record in records
+        if record.storage and record.storage.medium.source_hash
+    }
+    several = f" ({len(hashes)} file systems)" if len(hashes) > 1 else ""
+    return f"{request.data_set.medium}{several}"
+
+
+def describe_reader(request: Request, records: Iterable[Record]) -> str | None:
+    """Return the reader of the data set, or None without a prepared data set.
+
+    If a launch decoded images to other pixels than the data set lists, the text says so.
+    """
+    checks = [record.storage.decoder for record in records if record.storage]
+    if request.input and any(check and check.differing for check in checks):
+        return f"{request.input}, other decoder"
+    return request.input

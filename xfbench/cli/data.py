@@ -59,6 +59,15 @@ NameOption = Annotated[
 ]
 
 
+SkipOption = Annotated[
+    bool,
+    typer.Option(
+        "--skip-damaged",
+        help="Leave out images that cannot be read, and list them in the manifest.",
+    ),
+]
+
+
 @app.command()
 def prepare(
     name: Annotated[
@@ -84,6 +93,7 @@ def prepare(
         ),
     ] = None,
     set_name: NameOption = None,
+    skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a data set that you have into a format that every framework can read.
@@ -115,7 +125,9 @@ def prepare(
             data_source = sources.open_imagenet(source, classes)
         else:
             data_source = sources.PUBLISHED[name](source)
-        _make_data_set(_rename_source(data_source, set_name), to, format, settings, as_json)
+        _make_data_set(
+            _rename_source(data_source, set_name), to, format, settings, skip_damaged, as_json
+        )
 
 
 @app.command()
@@ -134,6 +146,13 @@ def convert(
     fit: FitOption = "squash",
     encode: EncodeOption = None,
     set_name: NameOption = None,
+    label_offset: Annotated[
+        int,
+        typer.Option(
+            min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
+        ),
+    ] = 0,
+    skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a data set to another format, size or encoding.
@@ -151,11 +170,15 @@ def convert(
 
     settings = _parse_preprocessing_settings(format, size, fit, encode)
     with _raise_data_errors_as_usage_errors():
+        data_source = sources.open_data_set_as_source(source)
+        if label_offset:
+            data_source = sources.shift_labels(data_source, label_offset)
         _make_data_set(
-            _rename_source(sources.open_data_set_as_source(source), set_name),
+            _rename_source(data_source, set_name),
             to,
             format,
             settings,
+            skip_damaged,
             as_json,
         )
 
@@ -284,6 +307,7 @@ def _make_data_set(
     data_set_folder: Path | None,
     format_name: str,
     settings: dict[str, Any],
+    skip_damaged: bool,
     as_json: bool,
 ) -> None:
     from xfbench.base import paths
@@ -293,9 +317,19 @@ def _make_data_set(
     preprocessing = Preprocessing(
         channels=source.channels, shuffle=0 if source.by_class else None, **settings
     )
+    for remark in source.remarks:
+        say(remark)
     target = (data_set_folder or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
-        manifest = writing.make_data_set(source, target, format_name, preprocessing, report)  # type: ignore[arg-type]
+        manifest = writing.make_data_set(
+            source,
+            target,
+            format_name,  # type: ignore[arg-type]
+            preprocessing,
+            report,
+            skip_damaged=skip_damaged,
+            tell=say,
+        )
     if as_json:
         document = manifest.model_dump(mode="json", by_alias=True)
         print(json.dumps({"folder": str(target), **document}))

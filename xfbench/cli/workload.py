@@ -58,7 +58,15 @@ def show(name: _NameArgument, as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(document))
         return
-    keys = ("name", "input_shape", "classes", "parameters", "forward_macs_per_image", "digest")
+    keys = (
+        "name",
+        "input_shape",
+        "classes",
+        "parameters",
+        "forward_macs_per_image",
+        "digest",
+        "source",
+    )
     solver = ", ".join(f"{key} {value}" for key, value in document["solver"].items() if value)
     facts = {key: document[key] for key in keys} | {"solver": solver}
     print(formats.render_facts(facts, 24, terminal_width()), end="\n\n")

@@ -11,6 +11,10 @@ from xfbench.base import atomic_files, digests
 from xfbench.worker import prepared
 from xfbench.worker.formats import Damaged
 
+ORDERED_MESSAGE = (
+    "the training images are ordered by class, and readers of record files keep that order: "
+    "convert the data set to --format folder, and convert folder:DIR, which mixes the images"
+)
 FormatName = Literal["raw", "folder", "tfrecord", "lmdb", "recordio"]
 
 
@@ -43,11 +47,15 @@ class Split(_ManifestModel):
     - `samples`: number of samples.
     - `stream_digest`: digest of all samples in order (see `worker.samples.stream_digest`).
     - `turned`: number of JPEG files whose EXIF orientation is mirrored or rotated.
+    - `skipped`: names of the samples that `--skip-damaged` left out.
+    - `ordered`: whether the samples are grouped by class instead of mixed.
     """
 
     samples: int
     stream_digest: str
     turned: int = 0
+    skipped: tuple[str, ...] = ()
+    ordered: bool = False
 
 
 class Manifest(_ManifestModel):

@@ -9,20 +9,26 @@ the file.
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
+import struct
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from PIL import Image
 
+from xfbench.base.errors import UsageError
+from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
-from xfbench.worker.formats import Damaged, folder, read_image_file, resolve_file
+from xfbench.worker.formats import Damaged, check_file, folder, read_image_path
 from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
@@ -31,6 +37,23 @@ _MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest publi
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_OTHER_FORMATS = {
+    b"RIFF": "WEBP",
+    b"BM": "BMP",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"GIF8": "GIF",
+    b"P5": "PPM",
+    b"P6": "PPM",
+}
+"""Formats that are decoded when a data set is made, by the first bytes of a file."""
+_DECODER_ERRORS = (
+    *(OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, AttributeError),
+    *(EOFError, RuntimeError, struct.error, zlib.error),
+)
+"""Pillow's decoders raise these for damaged files."""
+_OTHER_SUFFIXES = (".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+_SUFFIXES = (*folder.SUFFIXES, *_OTHER_SUFFIXES)
 _VALIDATION = ("test", "val", "validation", "valid")
 
 
@@ -44,6 +67,8 @@ class Source:
     - `note`: origin of the data set, such as its authors.
     - `by_class`: whether the images are grouped by class instead of mixed.
     - `before`: preprocessing of a data set that is already prepared, or None for other sources.
+    - `remarks`: what the user should know, such as files that are left out.
+    - `origin`: the folder of the source. It is compared before an interrupted run continues.
     """
 
     name: str
@@ -53,6 +78,8 @@ class Source:
     note: str
     by_class: bool = False
     before: Preprocessing | None = None
+    remarks: tuple[str, ...] = ()
+    origin: str = ""
 
 
 class _ArraySamples(Sequence[Sample]):
@@ -80,7 +107,47 @@ class _FileSamples(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         key, label = self.listed[index]
-        return Sample(key, label, read_image_file(self.root, key))
+        return _read_image_sample(self.root / key, key, label)
+
+
+def listing_digest(samples: Sequence[Sample]) -> str | None:
+    """Return the digest of the names and labels of image files, or None for other samples."""
+    if not isinstance(samples, _FileSamples):
+        return None
+    lines = hashlib.sha256()
+    for key, label in samples.listed:
+        lines.update(f"{key}\t{label}\n".encode("utf-8", "surrogateescape"))
+    return lines.hexdigest()
+
+
+def sample_name(samples: Sequence[Sample], index: int) -> str:
+    """Return the name of an image file, or "sample N" for other samples."""
+    return samples.listed[index][0] if isinstance(samples, _FileSamples) else f"sample {index}"
+
+
+def _read_image_sample(path: Path, key: str, label: int) -> Sample:
+    """Return the sample in an image file. If it is neither JPEG nor PNG, it is decoded to pixels.
+
+    No reader of a framework reads the other formats, so a data set does not store them.
+    """
+    content = read_image_path(path)
+    image_format = next(
+        (name for start, name in _OTHER_FORMATS.items() if content.startswith(start)), None
+    )
+    if image_format is None:
+        return Sample(key, label, content)
+    try:
+        picture = Image.open(io.BytesIO(content), formats=(image_format,))
+        if (count := getattr(picture, "n_frames", 1)) > 1:
+            raise Damaged(f"{path} has {count} pictures, not one")
+        if picture.width * picture.height > pictures.MAX_PIXELS:
+            raise Damaged(f"{path} has more than {pictures.MAX_PIXELS:,} pixels")
+        picture.load()
+    except (*_DECODER_ERRORS, Image.DecompressionBombError) as error:
+        raise Damaged(f"{path}: not a complete {image_format} file: {error}") from error
+    if picture.mode[:1] in "IF":
+        raise Damaged(f"{path} has pixels of more than 8 bits: convert it to PNG first")
+    return Sample(key, label, pictures.pixels_from_image(picture.convert("RGB")))
 
 
 def open_bundled_digits() -> Source:
@@ -108,15 +175,25 @@ def open_mnist(root: Path) -> Source:
         _check_labels(root / f"{prefix}-labels", labels, 10)
         splits[split] = _ArraySamples(images[:, np.newaxis], labels)  # type: ignore[index]
     classes = tuple(map(str, range(10)))
-    return Source("mnist", classes, splits, 1, "MNIST (Y. LeCun, C. Cortes, C. Burges)")
+    return Source(
+        "mnist",
+        classes,
+        splits,
+        1,
+        "MNIST (Y. LeCun, C. Cortes, C. Burges)",
+        origin=str(root.resolve()),
+    )
 
 
 def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     names = [f"{name}{dot}idx{dimensions}-ubyte{end}" for dot in "-." for end in ("", ".gz")]
-    path = next((root / file_name for file_name in names if (root / file_name).exists()), None)
+    # Some archives unpack each file into a folder of the same name.
+    paths = [
+        root / place for file_name in names for place in (file_name, f"{file_name}/{file_name}")
+    ]
+    path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        raise Damaged(f"{root} has no {names[0]} (or .gz): MNIST has four IDX files")
-    path = resolve_file(root, path.name)
+        raise Damaged(f"{root} has no file {names[0]} (or .gz): MNIST has four IDX files")
     count = 1 + dimensions
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -159,14 +236,16 @@ def open_cifar10(root: Path) -> Source:
         "train": _read_cifar(root, [f"data_batch_{number}.bin" for number in range(1, 6)]),
         "test": _read_cifar(root, ["test_batch.bin"]),
     }
-    return Source("cifar10", tuple(_CIFAR), splits, 3, "CIFAR-10 (A. Krizhevsky)")
+    return Source(
+        "cifar10", tuple(_CIFAR), splits, 3, "CIFAR-10 (A. Krizhevsky)", origin=str(root.resolve())
+    )
 
 
 def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
     record_bytes = 1 + int(np.prod(_CIFAR_SHAPE))
     parts = []
     for name in names:
-        path = resolve_file(root, name)
+        path = check_file(root / name)
         values = np.fromfile(path, np.uint8)
         if not values.size or values.size % record_bytes:
             raise Damaged(
@@ -195,30 +274,68 @@ def open_image_folder(root: Path) -> Source:
     """
     train = root / "train" if (root / "train").is_dir() else root
     classes = folder.list_class_names(train)
-    test = next((root / name for name in _VALIDATION if (root / name).is_dir()), None)
+    found = [name for name in _VALIDATION if train != root and (root / name).is_dir()]
+    remarks = [f"{root / name} is left out: {found[0]} has the test images" for name in found[1:]]
     splits: dict[Split, Sequence[Sample]] = {
-        "train": _samples_of_class_folders(train, classes, classes)
+        "train": _samples_of_class_folders(train, classes, classes, remarks)
     }
-    if test and train != root:
-        splits["test"] = _samples_of_class_folders(test, classes, classes)
-    return Source(root.resolve().name, tuple(classes), splits, 3, "a folder of images", True)
+    if found:
+        splits["test"] = _samples_of_class_folders(
+            root / found[0], classes, classes, remarks, may_lack_classes=True
+        )
+    name = root.resolve().name
+    return Source(
+        name,
+        tuple(classes),
+        splits,
+        3,
+        "a folder of images",
+        True,
+        remarks=tuple(remarks),
+        origin=str(root.resolve()),
+    )
 
 
 def _samples_of_class_folders(
-    root: Path, known_classes: Sequence[str], chosen_classes: Sequence[str]
+    root: Path,
+    known_classes: Sequence[str],
+    chosen_classes: Sequence[str],
+    remarks: list[str],
+    *,
+    may_lack_classes: bool = False,
 ) -> _FileSamples:
     """Return the images in the class folders `chosen_classes` of `root`, in this order.
 
-    Raises Damaged if a class has no images, or if `root` has a class that is not in
-    `known_classes`.
+    Appends to `remarks` what is left out. Raises Damaged if a class has no images, unless
+    `may_lack_classes` is true and another class has some. Raises Damaged if `root` has a class that
+    is not in `known_classes`.
     """
     if foreign := sorted(set(folder.list_class_names(root)) - set(known_classes)):
         raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
-    listed = [
-        (f"{name}/{file}", label)
-        for label, name in enumerate(chosen_classes)
-        for file in folder.list_image_names(root / name)
-    ]
+    listed: list[tuple[str, int]] = []
+    others: list[str] = []
+    empty_classes = []
+    for label, name in enumerate(chosen_classes):
+        images, other_files = folder.list_images_and_other_files(root / name, _SUFFIXES)
+        listed += [(f"{name}/{image}", label) for image in images]
+        others += [f"{name}/{file}" for file in other_files]
+        if not images:
+            empty_classes.append(name)
+    if empty_classes and not (may_lack_classes and listed):
+        raise Damaged(
+            f"{root / empty_classes[0]} contains no images: each class needs some "
+            f"({', '.join(_SUFFIXES)})"
+        )
+    if empty_classes:
+        remarks.append(
+            f"{root} has no images of {len(empty_classes)} of {len(chosen_classes)} classes, "
+            f"such as {empty_classes[0]}"
+        )
+    if others:
+        remarks.append(
+            f"{root}: files without the name of an image are left out: {len(others)}, such as "
+            f"{others[0]}"
+        )
     return _FileSamples(root, listed)
 
 
@@ -227,39 +344,100 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
 
     - The images in `val` are in class folders, or `root/val.txt` lists them. The list has a line
       "NAME LABEL" for each image.
-    - `root/train.txt` may list the images in `train` in the same way.
-    - `class_count` is the number of classes to open, in the order of their names. None opens all.
+    - `root/train.txt` may list the images in `train` in the same way. The classes then have the
+      order of its labels. Otherwise, they are sorted by name.
+    - `class_count` is the number of classes to open, counted from the first. None opens all.
     """
-    train = root / "train"
-    classes = folder.list_class_names(train)
+    folder_of: dict[Split, Path] = {"train": root / "train", "test": root / "val"}
+    lists: dict[Split, list[tuple[str, int]]] = {
+        split: _read_label_list(path.with_suffix(".txt"), path)
+        for split, path in folder_of.items()
+        if path.with_suffix(".txt").is_file()
+    }
+    remarks: list[str] = []
+    classes = _order_classes(root, lists.get("train"), remarks)
     if class_count and class_count > len(classes):
-        raise Damaged(f"{train} has {len(classes)} classes, not {class_count}")
+        raise Damaged(f"{root / 'train'} has {len(classes)} classes, not {class_count}")
     chosen_classes = classes[:class_count]
     splits: dict[Split, Sequence[Sample]] = {}
-    for split, name in (("train", "train"), ("test", "val")):
-        split_folder = root / name
-        if (root / f"{name}.txt").is_file():
-            listed = _read_label_list(root / f"{name}.txt", split_folder, len(classes))
-            listed = [pair for pair in listed if pair[1] < len(chosen_classes)]
-            splits[split] = _FileSamples(split_folder, listed)  # type: ignore[index]
+    for split, split_folder in folder_of.items():
+        if split in lists:
+            _check_listed_labels(split_folder.with_suffix(".txt"), lists[split], classes)
+            listed = [pair for pair in lists[split] if pair[1] < len(chosen_classes)]
+            splits[split] = _FileSamples(split_folder, listed)
         elif split_folder.is_dir():
-            splits[split] = _samples_of_class_folders(split_folder, classes, chosen_classes)  # type: ignore[index]
-    return Source("imagenet", tuple(chosen_classes), splits, 3, "ImageNet (ILSVRC 2012)", True)
+            splits[split] = _samples_of_class_folders(
+                split_folder, classes, chosen_classes, remarks, may_lack_classes=split == "test"
+            )
+    return Source(
+        "imagenet",
+        tuple(chosen_classes),
+        splits,
+        3,
+        "ImageNet (ILSVRC 2012)",
+        True,
+        remarks=tuple(remarks),
+        origin=str(root.resolve()),
+    )
 
 
-def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, int]]:
-    """Return the name and label of each image in the list `path`.
+def _order_classes(
+    root: Path, train_list: list[tuple[str, int]] | None, remarks: list[str]
+) -> list[str]:
+    """Return the names of the classes in the order of their labels.
 
-    Names are paths below `root`, and `classes` is the number of classes.
+    `train_list` is the content of `train.txt`, or None without it. If its images are not in class
+    folders, the classes are numbers. Raises Damaged if labels and class folders do not match.
     """
+    if train_list is None:
+        return folder.list_class_names(root / "train")
+    path, label_of, name_of = root / "train.txt", dict[str, int](), dict[int, str]()
+    for key, label in train_list:
+        name = key.split("/")[0] if "/" in key else str(label)
+        if label_of.setdefault(name, label) != label:
+            raise Damaged(f"{path}: the folder {name} has the labels {label_of[name]} and {label}")
+        if name_of.setdefault(label, name) != name:
+            raise Damaged(f"{path}: label {label} has the folders {name_of[label]} and {name}")
+    missing = next(label for label in range(len(name_of) + 1) if label not in name_of)
+    if missing < len(name_of):
+        raise Damaged(f"{path} has no image with label {missing}: labels must begin at 0")
+    if all("/" in key for key, _ in train_list):
+        folders = folder.list_class_names(root / "train")
+        if unlisted := [name for name in folders if name not in label_of]:
+            remarks.append(f"{path}: folders without a line in it are left out: {len(unlisted)}")
+    return [name_of[label] for label in range(len(name_of))]
+
+
+def _check_listed_labels(path: Path, listed: list[tuple[str, int]], classes: list[str]) -> None:
+    """Raise Damaged if the labels of a list are not those of the classes."""
+    label_of = {name: label for label, name in enumerate(classes)}
+    for number, (key, label) in enumerate(listed, 1):
+        if label >= len(classes):
+            raise Damaged(
+                f"{path}, line {number}: label {label}, but there are {len(classes)} classes"
+            )
+        name = key.split("/")[0]
+        if label_of.get(name, label) != label:
+            raise Damaged(
+                f"{path}, line {number}: label {label}, but the class {name} has the label "
+                f"{label_of[name]}"
+            )
+    if all(label for _, label in listed):
+        raise Damaged(f"{path} has no image with label 0: labels must begin at 0")
+
+
+def _read_label_list(path: Path, root: Path) -> list[tuple[str, int]]:
+    """Return the name and label of each image in the list `path`. Names are paths below `root`."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
     labelled_files = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        name, _, label = line.rpartition(" ")
-        location = f"{path}, line {number}"
-        if not name or not label.isdecimal():
+    for number, line in enumerate(lines, 1):
+        name, _, label = line.replace("\t", " ").rstrip().rpartition(" ")
+        name, location = name.rstrip(), f"{path}, line {number}"
+        if not name or not (label.isascii() and label.isdecimal()) or len(label) > 9:
             raise Damaged(f'{location}: {line[:80]!r} is not "NAME LABEL"')
-        if int(label) >= classes:
-            raise Damaged(f"{location}: label {label}, but there are {classes} classes")
         if not (root / name).is_file():
             raise Damaged(
                 f"{location}: {root / name} does not exist: is it the list of another split?"
@@ -268,6 +446,37 @@ def _read_label_list(path: Path, root: Path, classes: int) -> list[tuple[str, in
     if not labelled_files:
         raise Damaged(f"{path} is empty")
     return labelled_files
+
+
+class _ShiftedLabels(Sequence[Sample]):
+    """Samples whose labels are smaller by `offset`."""
+
+    def __init__(self, samples: Sequence[Sample], offset: int) -> None:
+        self.samples, self.offset = samples, offset
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        sample = self.samples[index]
+        if sample.label < self.offset:
+            raise Damaged(
+                f"label {sample.label} of {sample.key} is less than --label-offset {self.offset}"
+            )
+        return replace(sample, label=sample.label - self.offset)
+
+
+def shift_labels(source: Source, offset: int) -> Source:
+    """Return the source with labels that are smaller by `offset`.
+
+    Raises UsageError if the source has names of classes, because their labels begin at 0.
+    """
+    if source.classes:
+        raise UsageError("--label-offset works only with FORMAT:DIR, not with named classes")
+    splits: dict[Split, Sequence[Sample]] = {
+        split: _ShiftedLabels(samples, offset) for split, samples in source.splits.items()
+    }
+    return replace(source, splits=splits)
 
 
 def open_data_set_as_source(optional_format_and_folder: str) -> Source:
@@ -282,16 +491,27 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         root = Path(rest).expanduser()
         if format_name == "folder":
             return open_image_folder(root)
-        splits: dict[Split, Sequence[Sample]] = {
-            "train": prepared.open_split(root, format_name, "train", None)
-        }
-        if any(root.glob("test[.-]*")):
-            splits["test"] = prepared.open_split(root, format_name, "test", None)
+        if format_name == "raw":
+            raise Damaged(f"{root}: raw pixels need a manifest: write the folder without raw:")
+        train, test, remarks = foreign.open_splits(root, format_name)
+        splits: dict[Split, Sequence[Sample]] = {"train": train}
+        if test is not None:
+            splits["test"] = test
         if not len(splits["train"]):
             raise Damaged(f"{root} has no training images")
         channels = len(pictures.decode_pixels(splits["train"][0]))
-        return Source(root.resolve().name, None, splits, channels, f"{format_name} files")  # type: ignore[arg-type]
+        return Source(
+            root.resolve().name,
+            None,
+            splits,
+            channels,  # type: ignore[arg-type]
+            f"{format_name} files",
+            remarks=remarks,
+            origin=str(root.resolve()),
+        )
     root = Path(optional_format_and_folder).expanduser()
+    if root.is_dir() and not (root / "manifest.json").exists():
+        return _open_folder_without_manifest(root)
     manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(
@@ -301,7 +521,19 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         preprocessing.channels,
         manifest.source,
         before=preprocessing,
+        origin=str(root.resolve()),
     )
+
+
+def _open_folder_without_manifest(root: Path) -> Source:
+    """Open a folder that is no prepared data set as class folders."""
+    try:
+        return open_image_folder(root)
+    except Damaged as error:
+        raise Damaged(
+            f"{root} is neither a prepared data set (it has no manifest.json) nor class folders "
+            f"({error}). For files of another tool, write FORMAT:{root}, such as tfrecord:{root}"
+        ) from error
 
 
 # The function that opens each named data set in a folder. The digits need no folder.

@@ -253,6 +253,8 @@ class Medium(DocumentPart):
     "host" (the host of this virtual machine), "overlay" or "unknown".
     `disks` are the kinds of the underlying disks.
     `options` has only those mount options that cannot contain a name.
+    `source_hash` distinguishes network file systems of one type without naming their servers; null:
+    other file systems, or a record of an earlier version.
     `below` describes the visible file systems that store the files of this one; for an overlay,
     the writable layer is first.
     """
@@ -265,6 +267,7 @@ class Medium(DocumentPart):
     block_bytes: int
     total_bytes: int
     free_bytes: int
+    source_hash: str | None = None
     below: tuple[Medium, ...] = ()
 
 
@@ -346,17 +349,30 @@ class ReaderCheck(DocumentPart):
     labels_equal: bool
 
 
+class DecoderCheck(DocumentPart):
+    """A comparison of the first images, as decoded in the launch, with the data set's list.
+
+    `compared` is the number of compared images.
+    `differing` is the number of images that the launch decoded to other pixels than listed.
+    """
+
+    compared: int
+    differing: int
+
+
 class Storage(DocumentPart):
     """The medium of a launch's data, plain reads of the data, and the page cache in each epoch.
 
     `epochs` has all epochs of the first rank, then all epochs of the second rank, and so on.
     `reader` compares the framework's own reader with the worker's; null: the worker read the data.
+    `decoder` compares decoded images with those of `xfbench data prepare`; null: not compared.
     """
 
     medium: Medium
     reads: tuple[Reads, ...] = ()
     epochs: tuple[EpochReading, ...] = ()
     reader: ReaderCheck | None = None
+    decoder: DecoderCheck | None = None
 
 
 class Machine(DocumentPart):

@@ -7,8 +7,10 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from xfbench.base.wording import pluralize
+from xfbench.datasets.manifest import ORDERED_MESSAGE, Manifest
 from xfbench.host import machine, sites
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record, Status
@@ -183,6 +185,8 @@ def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
             "--threads to compare numbers of ranks"
         )
     queue = plan.submission.partition or None
+    if any(_reads_ordered_records(cell, plan) for cell in cells):
+        yield f"--loader native: {ORDERED_MESSAGE}"
     for cell in cells:
         site, ranks_per_node = sites.load_site(cell.site), math.ceil(cell.ranks / cell.nodes)
         if cell.device != "cpu":
@@ -206,6 +210,14 @@ def _list_warnings(cells: Iterable[Cell], plan: Plan) -> Iterator[str]:
                 "cores of this login node. Set `cores` in the site configuration to those of a "
                 "compute node"
             )
+
+
+def _reads_ordered_records(cell: Cell, plan: Plan) -> bool:
+    """Return whether a framework's own reader takes images in an order by class."""
+    if cell.input != "native" or cell.data_set is None or cell.data_set.format == "folder":
+        return False
+    folder = plan.data_folders.get(cell.data_set.folder_lookup_key)
+    return folder is not None and Manifest.read(Path(folder)).splits["train"].ordered
 
 
 def _lacks_baselines(cells: Iterable[Cell]) -> bool:

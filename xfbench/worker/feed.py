@@ -6,6 +6,7 @@ reader. Time spent in `Feed.batch` counts as waiting for input.
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice, repeat
@@ -20,6 +21,7 @@ from xfbench.worker.protocol import Group, Reader, Trainer, TrainingFiles
 from xfbench.workloads import Workload
 
 _MAX_COMPARED = 500  # images that a launch reads again through a framework's own reader
+_MAX_READ_IN_ORDER = 5000  # images that a reader passes over to compare some of them
 
 BatchesOfEpoch = Callable[[int], Iterator[Any]]
 
@@ -95,6 +97,17 @@ def describe_training_files(
     )
 
 
+def epoch_seed(seed: int, epoch_number: int) -> int:
+    """Return the seed of an epoch's order. Epoch 0 has `seed` itself.
+
+    Later epochs have a hash of 31 bits, so that the epochs of two neighbouring seeds differ.
+    """
+    if not epoch_number:
+        return seed
+    digest = hashlib.sha256(f"{seed}:{epoch_number}".encode()).digest()
+    return int.from_bytes(digest[:4], "little") >> 1
+
+
 def batches_of_epoch_from_data_set(
     data: DataSet, trainer: Trainer, group: Group, batch_size: int, seed: int, threads: int
 ) -> BatchesOfEpoch:
@@ -117,7 +130,7 @@ def batches_of_epoch_from_data_set(
         return trainer.load(*arrays) if is_thread_safe else arrays
 
     def iterate_batches(epoch_number: int) -> Iterator[Any]:
-        order = data.order(batch_size, seed + epoch_number, part)
+        order = data.order(batch_size, epoch_seed(seed, epoch_number), part)
         for batch in _prefetch_batches_in_order(prepare_batch, order, threads):
             yield batch if is_thread_safe else trainer.load(*batch)
 
@@ -126,7 +139,7 @@ def batches_of_epoch_from_data_set(
 
 def batches_of_epoch_from_reader(reader: Reader, seed: int) -> BatchesOfEpoch:
     """Return a function that yields the batches of the epoch with a given number from `reader`."""
-    return lambda number: reader.epoch(seed + number)
+    return lambda number: reader.epoch(epoch_seed(seed, number))
 
 
 def _prefetch_batches_in_order(
@@ -161,7 +174,7 @@ def _prefetch_batches_in_order(
 def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
     """Compare center crops from the framework's own reader with those from `input.py`.
 
-    At most 500 images are compared. The result has these fields:
+    At most 500 images are compared, spread over the data set. The result has these fields:
 
     - `compared`: number of compared images
     - `differing`: number of images with a different pixel
@@ -172,18 +185,13 @@ def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
     """
     assert isinstance(split, OnDisk)
     count, differing, largest, mean, labels_equal = 0, 0, 0, 0.0, True
-    for images, labels in reader.center_crops():
-        for image, label in zip(images, labels):
-            if count == min(len(split), _MAX_COMPARED):
-                break
-            expected, expected_label = split.crop(count)
-            difference = np.abs(image.astype(np.int16) - expected)
-            differing += bool(difference.any())
-            largest, mean = max(largest, int(difference.max())), max(mean, float(difference.mean()))
-            labels_equal &= int(label) == expected_label
-            count += 1
-        if count == min(len(split), _MAX_COMPARED):
-            break
+    for index, image, label in _spread_center_crops(reader, len(split)):
+        expected, expected_label = split.crop(index)
+        difference = np.abs(image.astype(np.int16) - expected)
+        differing += bool(difference.any())
+        largest, mean = max(largest, int(difference.max())), max(mean, float(difference.mean()))
+        labels_equal &= int(label) == expected_label
+        count += 1
     return {
         "compared": count,
         "differing": differing,
@@ -191,3 +199,29 @@ def compare_reader_images(reader: Reader, split: Split) -> Dict[str, Any]:
         "mean_difference": mean,
         "labels_equal": labels_equal,
     }
+
+
+def _spread_center_crops(
+    reader: Reader, image_count: int
+) -> Iterator[Tuple[int, np.ndarray, np.ndarray]]:
+    """Yield (index, center crop, label) of images that are spread evenly over the data set.
+
+    A reader that has no `center_crops_at` returns all images in order. It passes over
+    _MAX_READ_IN_ORDER images at most, and the images are spread over these.
+    """
+    read_at = getattr(reader, "center_crops_at", None)
+    reachable = image_count if read_at else min(image_count, _MAX_READ_IN_ORDER)
+    count = min(reachable, _MAX_COMPARED)
+    indices = [number * reachable // count for number in range(count)]
+    batches = read_at(indices) if read_at else reader.center_crops()
+    crops = ((image, label) for images, labels in batches for image, label in zip(images, labels))
+    if read_at:
+        for index, (image, label) in zip(indices, crops):
+            yield index, image, label
+        return
+    chosen = set(indices)
+    for index, (image, label) in enumerate(crops):
+        if index in chosen:
+            yield index, image, label
+        if index >= indices[-1]:
+            return

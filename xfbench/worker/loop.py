@@ -26,12 +26,13 @@ from xfbench.worker import (
     nvml,
     observe,
     page_cache,
+    prepared,
     profile,
     utilization,
 )
 from xfbench.worker.core_latency import CoreLatencyProbe
 from xfbench.worker.evaluate import evaluate_on_test_set, finite_or_none
-from xfbench.worker.input import DataSet, open_data_set
+from xfbench.worker.input import DataSet, OnDisk, open_data_set
 from xfbench.worker.protocol import Group, Options, Reader, Trainer, TrainingFiles
 from xfbench.worker.steady import count_warmup_values
 from xfbench.workloads import Workload
@@ -159,6 +160,7 @@ def train_and_measure(
         "storage": {
             "epochs": readings.report,
             "reader": reader and feed.compare_reader_images(reader, data.train),
+            "decoder": _compare_decoder(data_folder, data),
         },
         "communication": communication,
         "learning": learning or None,
@@ -562,6 +564,13 @@ def _rank_share_of_data_set(data: DataSet, request: dict[str, Any]) -> float:
     """Return the share of the training images that one rank trains on in an epoch, from 0 to 1."""
     steps = len(data.train) // request["global_batch_size"]
     return float(steps * request["batch_size_per_rank"] / len(data.train))
+
+
+def _compare_decoder(data_folder: str | None, data: DataSet) -> dict[str, int] | None:
+    """Compare images as this process decodes them with the data set's list; None without one."""
+    if data_folder is None or not isinstance(data.train, OnDisk):
+        return None
+    return prepared.compare_first_images(Path(data_folder), data.train.samples)
 
 
 def _seconds_since_start() -> float:

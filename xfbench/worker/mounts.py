@@ -7,6 +7,7 @@ are left out too.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -62,8 +63,8 @@ class Mount:
     - `source`: the device or server.
     - `options`: the options of the mount and of its file system.
 
-    `source` and `options` may name hosts and places. Therefore a record contains no `source`, and
-    only the options that `public_options` returns.
+    `source` and `options` may name hosts and places. Therefore a record contains a hash of `source`
+    at most, and only the options that `public_options` returns.
     """
 
     number: int
@@ -177,8 +178,19 @@ def _storage_facts_to_depth(folder: Path, max_layers: int) -> Dict[str, Any]:
         "block_bytes": space.f_bsize,
         "total_bytes": space.f_blocks * space.f_frsize,
         "free_bytes": space.f_bavail * space.f_frsize,
+        "source_hash": _hash_of_server(mount),
         "below": list(below.values()),
     }
+
+
+def _hash_of_server(mount: Mount | None) -> str | None:
+    """Return a hash that tells network file systems apart, or None for other file systems.
+
+    The server's name itself stays out of the record.
+    """
+    if mount is None or mount.file_system not in NETWORK:
+        return None
+    return hashlib.sha256(mount.source.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:

@@ -14,16 +14,19 @@ from __future__ import annotations
 import importlib
 import json
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
+from xfbench.worker import pictures
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
-from xfbench.worker.samples import Sample, stream_digest
+from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
 SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
 MAX_MANIFEST_BYTES = 2**28
+_COMPARED_IMAGES = 8
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,24 @@ def open_split(
     module = importlib.import_module(f"xfbench.worker.formats.{format_name}")
     split_samples: Sequence[Sample] = module.samples(folder, split, listed)
     return split_samples
+
+
+def compare_first_images(folder: Path, samples: Sequence[Sample]) -> Dict[str, int]:
+    """Decode the first training images, and compare their digests with the data set's list.
+
+    Decoders of different versions may give other pixels. The result has these fields:
+
+    - `compared`: number of compared images
+    - `differing`: number of images with other pixels than listed
+    """
+    channels = read_manifest(folder)["preprocessing"]["channels"]
+    with resolve_file(folder, "train.samples").open(encoding="utf-8") as lines:
+        digests = [line.split("\t")[2] for line in islice(lines, _COMPARED_IMAGES)]
+    differing = 0
+    for index, digest in enumerate(digests):
+        sample = samples[index]
+        differing += sample_digest(pictures.decode_pixels(sample, channels), sample.label) != digest
+    return {"compared": len(digests), "differing": differing}
 
 
 def split_files(folder: Path, manifest: Dict[str, Any], split: str) -> List[Path]:

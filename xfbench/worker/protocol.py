@@ -144,6 +144,9 @@ class Reader(Protocol):
 
         Each batch is (images, labels): uint8 (N, C, H, W) in RGB order, and int64 (N,). The last
         batch may be smaller.
+
+        A reader with random access may have a method `center_crops_at(indices)`, too. It yields the
+        same for the images with these positions, in this order.
         """
 
 

@@ -66,11 +66,11 @@ class DataFile:
 class KeyChecker:
     """A check of the keys in a split. A key must not be empty or contain line ends or tabs.
 
-    If `listed` is None, a key must also not occur twice.
+    If `listed` is None and `unique` is true, a key must also not occur twice.
     """
 
-    def __init__(self, listed: SampleList | None) -> None:
-        self._met: Dict[str, int] | None = {} if listed is None else None
+    def __init__(self, listed: SampleList | None, *, unique: bool = True) -> None:
+        self._met: Dict[str, int] | None = {} if listed is None and unique else None
 
     def check(self, key: str, index: int) -> str | None:
         """Return what is wrong with `key`, or None. `index` is the position of its sample."""

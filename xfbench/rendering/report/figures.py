@@ -189,7 +189,7 @@ def row_name_parts(row: Row) -> dict[str, str]:
         "ranks": f"{row.ranks} ranks" if row.ranks > 1 else "",
         "strategy": row.request.strategy_text if row.ranks > 1 else "",
         "format": row.data_format or "",
-        "reader": f"{row.input} reader" if row.input == "native" else "",
+        "reader": f"{row.input} reader" if (row.input or "").startswith("native") else "",
         "medium": row.medium or "",
         "cache": f"{row.page_cache} cache" if row.page_cache else "",
         "checkpoints": f"{row.checkpoints} checkpoints" if row.checkpoints else "",

@@ -43,14 +43,19 @@ class SampleList:
     classes: List[str]
 
 
+def check_file(path: Path) -> Path:
+    """Return `path`. Raises Damaged unless it is a file or a symbolic link to one."""
+    if not path.is_file():
+        raise Damaged(f"{path} is {'not a file' if path.exists() else 'missing'}")
+    return path
+
+
 def resolve_file(folder: Path, name: str) -> Path:
     """Return the path of the file `name` in a data set's folder.
 
     Raises Damaged if the file does not exist, or if its path leads out of the folder.
     """
-    path = folder / name
-    if not path.is_file():
-        raise Damaged(f"{path} is {'not a file' if path.exists() else 'missing'}")
+    path = check_file(folder / name)
     if folder.resolve() not in path.resolve().parents:
         raise Damaged(f"{path} points outside of its data set, to {path.resolve()}")
     return path
@@ -62,7 +67,15 @@ def read_image_file(folder: Path, name: str) -> bytes:
     Raises Damaged if the file is larger than MAX_IMAGE_BYTES, does not exist, or is outside of the
     folder.
     """
-    path = resolve_file(folder, name)
+    return read_image_path(resolve_file(folder, name))
+
+
+def read_image_path(path: Path) -> bytes:
+    """Return the content of the image file `path`.
+
+    Raises Damaged if it is not a file, or if it is larger than MAX_IMAGE_BYTES.
+    """
+    check_file(path)
     if path.stat().st_size > MAX_IMAGE_BYTES:
         raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: not an image")
     return path.read_bytes()

@@ -53,9 +53,14 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     Raises Damaged if the tree is damaged or its number of records differs from `listed`.
     """
     file = DataFile(resolve_file(folder, f"{split}.lmdb/data.mdb"))
-    datums = _Datums(file, listed)
+    datums = _Datums(file, KeyChecker(listed))
     check_count(file.path, len(datums), listed)
     return datums
+
+
+def read_file(path: Path) -> Sequence[Sample]:
+    """Return the samples in a database of another tool. Keys may differ only in their number."""
+    return _Datums(DataFile(path), KeyChecker(None, unique=False))
 
 
 def locate_record_nodes_and_values(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
@@ -172,8 +177,8 @@ def _read_meta(file: DataFile, place: int) -> _Meta | None:
 
 
 class _Datums(Sequence[Sample]):
-    def __init__(self, file: DataFile, listed: SampleList | None) -> None:
-        self.file, names = file, KeyChecker(listed)
+    def __init__(self, file: DataFile, names: KeyChecker) -> None:
+        self.file = file
         self.nodes, self.keys = array("Q"), array("H")
         self.places, self.sizes = array("Q"), array("Q")
         last = b""

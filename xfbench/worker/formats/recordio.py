@@ -16,10 +16,13 @@ the order of the samples.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import struct
 from array import array
+from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterator, Sequence, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
 from xfbench.worker.samples import Sample
@@ -41,6 +44,20 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     samples_found = _Records(file, resolve_file(folder, f"{split}.idx"), listed)
     check_count(file.path, len(samples_found), listed)
     return samples_found
+
+
+def read_files(paths: Sequence[Path]) -> Sequence[Sample]:
+    """Return the samples in the files of another tool, one file after the other.
+
+    Without an index next to a file, its records are in the order of the file. If there are several
+    files, a sample's key is its position.
+    """
+    files = []
+    for path in paths:
+        index = path.with_suffix(".idx")
+        is_indexed = path.suffix == ".rec" and index.is_file()
+        files.append(_Records(DataFile(path), index if is_indexed else None, None))
+    return files[0] if len(files) == 1 else _Joined(files)
 
 
 def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
@@ -80,10 +97,15 @@ def _parse_part_kind_and_length(head: bytes, file: DataFile, record_name: str) -
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, file: DataFile, index: Path, listed: SampleList | None) -> None:
+    def __init__(self, file: DataFile, index: Path | None, listed: SampleList | None) -> None:
         self.file, self.listed = file, listed
         self.numbers, self.starts, self.ends = array("Q"), array("Q"), array("Q")
         end_by_start = dict(record_spans(file))
+        if index is None:
+            self.numbers.extend(range(len(end_by_start)))
+            self.starts.extend(end_by_start.keys())
+            self.ends.extend(end_by_start.values())
+            return
         for number, start in _read_offsets_by_number(index).items():
             end = end_by_start.pop(start, None)
             if end is None:
@@ -109,7 +131,9 @@ class _Records(Sequence[Sample]):
             [label] = struct.unpack_from("<f", data, first)
             first += 4
         elif flag:
-            raise self.file.damaged(record_name, f"it has {flag} labels, not one")
+            raise self.file.damaged(
+                record_name, f"it has a vector of {flag} labels, not the label of one class"
+            )
         if not label.is_integer():
             raise self.file.damaged(record_name, f"label {label} is not an integer")
         image = data[first:]
@@ -128,6 +152,24 @@ class _Records(Sequence[Sample]):
             parts.append(content[place + 8 : place + 8 + length])
             place += 8 + (length + 3) // 4 * 4
         return MAGIC.join(parts)
+
+
+class _Joined(Sequence[Sample]):
+    """The samples of several files."""
+
+    def __init__(self, files: List[_Records]) -> None:
+        self.files = files
+        self.ends = list(itertools.accumulate(map(len, files)))
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
+        index = range(len(self))[index]
+        number = bisect.bisect_right(self.ends, index)
+        file = self.files[number]
+        sample = file[index - self.ends[number] + len(file)]
+        return replace(sample, key=f"{index:08d}")
 
 
 def _read_offsets_by_number(index_path: Path) -> Dict[int, int]:

@@ -3,8 +3,8 @@
 A record has the length of its data (uint64), the masked CRC-32C of this length, the data, and the
 masked CRC-32C of the data. These features of an Example are read:
 
-- `image/encoded`: the image file.
-- `image/class/label`: the label.
+- `image/encoded`: the image file. Other tools call it `image`, `image_raw` or `encoded`.
+- `image/class/label`: the label. Other tools call it `label`, `class` or `image/label`.
 - `image/key`, or else `image/filename`: the key. Without both, the key is the sample's position.
 
 Records are located when the split is opened. A record's data are read when its sample is accessed.
@@ -19,6 +19,8 @@ import struct
 from array import array
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
 
 from xfbench.worker.crc32c import masked_crc32c
 from xfbench.worker.formats import Damaged, SampleList, resolve_file
@@ -41,8 +43,11 @@ from xfbench.worker.stored import (
 )
 
 HEADER, FOOTER = 12, 4
-_SHARD = r"-(\d{5})-of-(\d{5}).*"
+_SHARD = r"-(\d{5})-of-(\d{5})(?:\.tfrecords?)?"
 _BYTES_LIST, _INT64_LIST = 1, 3
+_COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda")  # gzip and zlib
+_IMAGE_NAMES = ("image/encoded", "image", "image_raw", "encoded")
+_LABEL_NAMES = ("image/class/label", "label", "class", "image/label")
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
@@ -51,9 +56,14 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     Raises Damaged if a file is damaged or the number of samples differs from `listed`.
     """
     files = [DataFile(resolve_file(folder, name)) for name in _file_names_of_split(folder, split)]
-    records_found = _Records(files, listed)
+    records_found = _Records(files, KeyChecker(listed))
     check_count(folder, len(records_found), listed)
     return records_found
+
+
+def read_files(paths: Sequence[Path]) -> Sequence[Sample]:
+    """Return the samples in the files of another tool, in order. Keys may occur twice."""
+    return _Records([DataFile(path) for path in paths], KeyChecker(None, unique=False))
 
 
 def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
@@ -67,6 +77,11 @@ def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
         header = file.read(place, HEADER, record_name)
         length, crc = struct.unpack("<QI", header)
         if masked_crc32c(header[:8]) != crc:
+            if not place and header[:2] in _COMPRESSED:
+                raise Damaged(
+                    f"{file.path} is compressed with gzip or zlib: decompress it first, "
+                    "such as with `gunzip < OLD > NEW`"
+                )
             raise file.damaged(record_name, f"the checksum of its length, {length}, is wrong")
         if length + HEADER + FOOTER > file.size - place:
             raise file.damaged(record_name, f"it is truncated: {length} bytes of data are missing")
@@ -94,8 +109,8 @@ def _file_names_of_split(folder: Path, split: str) -> List[str]:
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, files: List[DataFile], listed: SampleList | None) -> None:
-        self.files, self.keys = files, KeyChecker(listed)
+    def __init__(self, files: List[DataFile], keys: KeyChecker) -> None:
+        self.files, self.keys = files, keys
         self.places, self.lengths = array("Q"), array("Q")
         self.firsts: List[int] = []
         for file in files:
@@ -132,16 +147,58 @@ class _Records(Sequence[Sample]):
 
 def _parse_example(data: bytes, index: int) -> Sample:
     features = _feature_spans(data)
-    start, end = _single_span_or_number(data, features, "image/encoded", _BYTES_LIST)
-    label, _ = _single_span_or_number(data, features, "image/class/label", _INT64_LIST)
-    image, key = data[start:end], f"{index:08d}"
-    if defect := check_image_signature(image):
+    image_name = _choose_feature(features, _IMAGE_NAMES)
+    start, end = _single_span_or_number(data, features, image_name, _BYTES_LIST)
+    label_name = _choose_feature(features, _LABEL_NAMES)
+    label, _ = _single_span_or_number(data, features, label_name, _INT64_LIST)
+    content, key = data[start:end], f"{index:08d}"
+    pixels = _parse_pixels(data, features, content)
+    defect = check_image_signature(content) if pixels is None else None
+    if defect:
         raise Malformed(defect)
+    image = content if pixels is None else pixels
     for name in ("image/filename", "image/key"):
         if name in features:
             first, last = _single_span_or_number(data, features, name, _BYTES_LIST)
             key = _decode_text(data[first:last]) or key
     return Sample(key, to_signed(label), image)
+
+
+def _choose_feature(features: Dict[str, Span], names: Tuple[str, ...]) -> str:
+    """Return the feature to read: the first of `names`, or else the only other one of them.
+
+    Raises Malformed if there is none, or if there are several others.
+    """
+    present = [name for name in names if name in features]
+    if names[0] in features:
+        return names[0]
+    if len(present) == 1:
+        return present[0]
+    if not present:
+        held = ", ".join(sorted(features)) or "none"
+        raise Malformed(f"it has no feature {', '.join(names)} (its features: {held})")
+    raise Malformed(f"it has {' and '.join(present)}: which one is meant is not known")
+
+
+def _parse_pixels(data: bytes, features: Dict[str, Span], content: bytes) -> np.ndarray | None:
+    """Return pixels (C, H, W) that are stored without an encoding, or None.
+
+    Such an Example has the features height, width and depth, and its image has exactly as many
+    bytes, with the channels last.
+    """
+    if not {"height", "width"} <= set(features):
+        return None
+    depth_name = next((name for name in ("depth", "channels") if name in features), None)
+    sides = [
+        to_signed(_single_span_or_number(data, features, name, _INT64_LIST)[0])
+        for name in ("height", "width", depth_name)
+        if name
+    ]
+    height, width, depth = (*sides, 1)[:3]
+    if min(sides) < 1 or depth not in (1, 3) or height * width * depth != len(content):
+        return None
+    pixels = np.frombuffer(content, np.uint8).reshape(height, width, depth)
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _feature_spans(data: bytes) -> Dict[str, Span]:

@@ -1,0 +1,565 @@
+"""Data sets as users have them on disk, given to `xfbench data` on the command line."""
+
+import gzip
+import importlib
+import io
+import json
+import os
+import pickle
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.datasets.idx_files import encode_idx
+from xfbench.datasets import encoding, sources, tfrecord
+from xfbench.datasets.encoding import encode_png
+from xfbench.worker.pictures import decode_pixels
+from xfbench.worker.prepared import open_prepared
+from xfbench.worker.samples import Sample
+
+
+@pytest.fixture
+def prepare(run_inline, tmp_path):
+    """A function: the manifest that `data prepare KIND --from FOLDER` prints, and its messages."""
+
+    def run(kind, folder, *options, command=("prepare",)):
+        source = [str(folder), tmp_path / "out"] if "convert" in command else None
+        line = source or [kind, "--from", folder, "--to", tmp_path / "out"]
+        outcome = run_inline("data", *command, *line, "--json", *options)
+        assert outcome.returncode == 0, outcome.stderr
+        return json.loads(outcome.stdout), outcome.stderr
+
+    return run
+
+
+@pytest.fixture
+def refuse(run_inline, tmp_path):
+    """A function: the only line that `data prepare KIND --from FOLDER` prints when it refuses."""
+
+    def run(kind, folder, *options):
+        line = ["data", "prepare", kind, "--from", folder, "--to", tmp_path / "out", *options]
+        outcome = run_inline(*line)
+        assert outcome.returncode == 2 and "Traceback" not in outcome.stderr, outcome.stderr
+        return outcome.stderr
+
+    return run
+
+
+def count_samples(manifest):
+    return {name: split["samples"] for name, split in manifest["splits"].items()}
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def change_format(content, kind, mode="RGB"):
+    file = io.BytesIO()
+    Image.open(io.BytesIO(content)).convert(mode).save(file, kind)
+    return file.getvalue()
+
+
+@pytest.mark.case("MNIST with folders named like its files")
+def test_mnist_files_may_lie_in_folders_of_their_names(prepare, tmp_path):
+    for prefix, count in (("train", 5), ("t10k", 2)):
+        for name, values in (
+            (f"{prefix}-images-idx3-ubyte", np.full((count, 28, 28), 9)),
+            (f"{prefix}-labels-idx1-ubyte", np.arange(count)),
+        ):
+            write(tmp_path / "in" / name / name, encode_idx(values))
+    (tmp_path / "in" / "train-images.idx3-ubyte").mkdir()
+    assert count_samples(prepare("mnist", tmp_path / "in")[0]) == {"train": 5, "test": 2}
+
+
+@pytest.mark.case("Hidden folder that a notebook left behind")
+@pytest.mark.parametrize("name", [".ipynb_checkpoints", "__MACOSX", ".git", "@eaDir"])
+def test_folders_of_other_tools_are_no_classes(prepare, tmp_path, picture, name):
+    for class_name in ("birds", "fish", name):
+        write(tmp_path / "in" / class_name / "3.jpg", picture(1))
+    write(tmp_path / "in" / "fish" / "._3.jpg", b"\0\5\x16\7")  # AppleDouble
+    manifest, _ = prepare("folder", tmp_path / "in")
+    assert manifest["classes"] == ["birds", "fish"] and count_samples(manifest) == {"train": 2}
+
+
+@pytest.mark.case("HTML page instead of MNIST")
+def test_a_page_in_place_of_a_file_is_refused_by_name(refuse, tmp_path):
+    write(tmp_path / "in" / "train-images-idx3-ubyte.gz", b"<!doctype html><p>Forbidden")
+    assert "train-images-idx3-ubyte.gz is not a complete gzip file" in refuse(
+        "mnist", tmp_path / "in"
+    )
+
+
+@pytest.mark.case("Python version of CIFAR-10")
+def test_pickled_batches_are_not_read(refuse, tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "exploded"),)
+
+    for name in ("data_batch_1", "test_batch"):
+        write(tmp_path / "in" / name, pickle.dumps(Bomb()))
+    assert "data_batch_1.bin is missing" in refuse("cifar10", tmp_path / "in")
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.case("Validation list with CRLF line ends")
+def test_a_list_may_have_the_line_ends_of_windows(prepare, tmp_path, picture):
+    for name in ("train/ant/1.JPEG", "train/bee/1.JPEG", "val/x.JPEG", "val/y.JPEG"):
+        write(tmp_path / "in" / name, picture(4))
+    write(tmp_path / "in" / "val.txt", b"x.JPEG 1\r\ny.JPEG 0\r\n")
+    manifest, _ = prepare("imagenet", tmp_path / "in", "--size", "32")
+    assert manifest["classes"] == ["ant", "bee"]
+    assert count_samples(manifest) == {"train": 2, "test": 2}
+
+
+@pytest.mark.case("CMYK images")
+def test_images_for_print_are_converted(prepare, tmp_path, picture):
+    for name in ("train/ant/1.JPEG", "train/bee/1.JPEG", "val/ant/1.JPEG", "val/bee/2.JPEG"):
+        write(tmp_path / "in" / name, change_format(picture(4), "JPEG", "CMYK"))
+    manifest, _ = prepare("imagenet", tmp_path / "in", "--size", "32")
+    assert manifest["shape"] == [3, 32, 32] and count_samples(manifest)["train"] == 2
+
+
+@pytest.mark.case("Which ResNet it is")
+@pytest.mark.parametrize("name", ["resnet50", "resnet101"])
+def test_workload_show_says_where_the_stride_is(run_inline, name):
+    text = " ".join(run_inline("workload", "show", name).stdout.split())
+    assert "v1 in its Caffe definition: the first 1×1 convolution of a stage has the stride" in text
+
+
+@pytest.mark.case("Images in other formats and in nested folders")
+def test_other_formats_and_nested_folders_are_read(prepare, tmp_path, picture):
+    plain = picture(7, kind="PNG")
+    for name, kind in (("1.webp", "WEBP"), ("deep/er/2.BMP", "BMP"), ("3.tif", "TIFF")):
+        content = change_format(plain, kind)
+        write(tmp_path / "in" / "ant" / name, content)
+    write(tmp_path / "in" / "ant" / "named.jpg", change_format(plain, "GIF"))
+    write(tmp_path / "in" / "bee" / "1.png", plain)
+    write(tmp_path / "in" / "bee" / "notes.txt", b"two bees")
+    manifest, messages = prepare("folder", tmp_path / "in", "--format", "folder")
+    assert count_samples(manifest) == {"train": 5}
+    assert "files without the name of an image are left out: 1, such as bee/notes.txt" in messages
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert all(sample.image[:2] in (b"\xff\xd8", b"\x89P") for sample in samples)
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "TIFF", "GIF", "BMP"])
+def test_damaged_images_of_other_formats_are_refused(refuse, tmp_path, picture, kind):
+    write(tmp_path / "in" / "ant" / "1.png", picture(1, kind="PNG"))
+    write(tmp_path / "in" / "bee" / "1.tif", change_format(picture(1), kind)[:60])
+    assert "bee/1.tif" in refuse("folder", tmp_path / "in")
+
+
+def test_images_with_several_pictures_or_deep_pixels_are_refused(refuse, tmp_path, picture):
+    path = tmp_path / "in" / "ant" / "1.tiff"
+    path.parent.mkdir(parents=True)
+    Image.new("F", (8, 8)).save(path, "TIFF")
+    assert "1.tiff has pixels of more than 8 bits" in refuse("folder", tmp_path / "in")
+    pages = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    pages[0].save(path, "TIFF", save_all=True, append_images=pages[1:])
+    assert "1.tiff has 2 pictures, not one" in refuse("folder", tmp_path / "in")
+
+
+@pytest.mark.case("Symbolic links inside a source")
+def test_links_inside_a_source_are_followed(prepare, tmp_path, picture):
+    for class_name in ("ant", "bee"):
+        write(tmp_path / "full" / class_name / "1.jpg", picture(1))
+    (tmp_path / "in" / "train").mkdir(parents=True)
+    (tmp_path / "in" / "train" / "ant").symlink_to(tmp_path / "full" / "ant")
+    (tmp_path / "in" / "train" / "bee").mkdir()
+    (tmp_path / "in" / "train" / "bee" / "2.jpg").symlink_to(tmp_path / "full" / "bee" / "1.jpg")
+    (tmp_path / "in" / "train" / "bee" / "again").symlink_to(tmp_path / "in" / "train" / "bee")
+    assert count_samples(prepare("folder", tmp_path / "in")[0]) == {"train": 2}
+
+
+@pytest.mark.case("Classes without test images")
+def test_a_class_without_test_images_is_reported(prepare, tmp_path, picture):
+    for name in ("train/ant/1.jpg", "train/bee/1.jpg", "val/ant/1.jpg"):
+        write(tmp_path / "in" / name, picture(1))
+    manifest, messages = prepare("folder", tmp_path / "in")
+    assert count_samples(manifest) == {"train": 2, "test": 1}
+    assert "val has no images of 1 of 2 classes, such as bee" in messages
+
+
+@pytest.mark.case("Class folders given to `data convert`")
+def test_class_folders_can_be_converted(prepare, run_inline, tmp_path, picture):
+    for name in ("ant", "bee"):
+        write(tmp_path / "in" / name / "1.jpg", picture(1))
+    manifest, _ = prepare("", tmp_path / "in", command=("convert",))
+    assert manifest["classes"] == ["ant", "bee"]
+    (tmp_path / "in" / "ant").rename(tmp_path / "else")
+    (tmp_path / "in" / "bee").rename(tmp_path / "other")
+    outcome = run_inline("data", "convert", tmp_path / "in", tmp_path / "copy")
+    assert outcome.returncode == 2 and "write FORMAT:" in outcome.stderr
+
+
+def test_a_gzip_file_may_have_a_plain_folder_beside_it(prepare, mnist):
+    root = mnist(3, 2)
+    path = root / "train-images-idx3-ubyte"
+    (root / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    path.mkdir()
+    assert count_samples(prepare("mnist", root)[0]) == {"train": 3, "test": 2}
+
+
+@pytest.mark.case("Resuming from another data set")
+@pytest.mark.parametrize("change", ["folder", "content", "names"])
+def test_an_interrupted_run_does_not_continue_with_another_source(
+    prepare, refuse, tmp_path, picture, change
+):
+    root = tmp_path / "in"
+    for number in range(40):
+        write(root / "train" / "ant" / f"{number:02d}.jpg", picture(number))
+    write(root / "val" / "ant" / "1.jpg", picture(100)[:300])
+    assert "1.jpg" in refuse("folder", root, "--as", "ants", "--size", "8")  # train is finished
+    write(root / "val" / "ant" / "1.jpg", picture(100))
+    if change == "folder":
+        root = root.rename(tmp_path / "other")
+    for number in range(40):
+        path = root / "train" / "ant" / f"{number:02d}.jpg"
+        if change == "content":
+            path.write_bytes(picture(200 + number))
+        elif change == "names":
+            path.rename(path.with_name(f"x{number}.jpg"))
+    manifest, messages = prepare("folder", root, "--as", "ants", "--size", "8")
+    assert "starting from the beginning" in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert prepare("folder", root, "--as", "ants", "--size", "8")[0]["splits"] == manifest["splits"]
+
+
+@pytest.mark.case("Truncated images")
+def test_damaged_images_can_be_skipped(prepare, refuse, tmp_path, picture, monkeypatch):
+    monkeypatch.setattr("xfbench.datasets.writing._SYNC_INTERVAL", 4)
+    root = tmp_path / "in"
+    for number in range(20):
+        content = picture(number)
+        write(root / "ant" / f"{number:02d}.jpg", content[:-150] if number % 6 == 2 else content)
+    assert "not a complete JPEG" in refuse("folder", root)
+    manifest, messages = prepare("folder", root, "--skip-damaged", "--size", "16")
+    names = [f"ant/{number:02d}.jpg" for number in (2, 8, 14)]
+    assert sorted(manifest["splits"]["train"]["skipped"]) == names
+    assert count_samples(manifest) == {"train": 17}
+    assert all(f"left out: {name}" in messages for name in names)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "manifest.json",
+        "train.pixels",
+        "train.samples",
+    }
+
+
+def test_a_run_that_skipped_images_continues_in_the_right_place(
+    prepare, run_inline, tmp_path, picture, monkeypatch
+):
+    monkeypatch.setattr("xfbench.datasets.writing._SYNC_INTERVAL", 4)
+    root = tmp_path / "in"
+    for number in range(20):
+        content = picture(number)
+        write(
+            root / "train" / "ant" / f"{number:02d}.jpg",
+            content[:-150] if number % 6 == 2 else content,
+        )
+    write(root / "val" / "ant" / "x\ty.jpg", picture(1))  # its name ends the run
+    line = ["data", "prepare", "folder", "--from", root, "--to", tmp_path / "out", "--size", "16"]
+    assert run_inline(*line, "--skip-damaged").returncode == 2
+    (root / "val" / "ant" / "x\ty.jpg").rename(root / "val" / "ant" / "xy.jpg")
+    listing = tmp_path / "out.partial" / "train.samples"
+    listing.write_text("".join(listing.read_text().splitlines(True)[:9]))
+    settings = tmp_path / "out.partial" / "making.json"
+
+    stored = json.loads(settings.read_bytes())
+    source = sources.open_image_folder(root)
+    stored["files"] = {name: sources.listing_digest(s) for name, s in source.splits.items()}
+    settings.write_text(json.dumps(stored))
+    resumed, messages = prepare("folder", root, "--size", "16", "--skip-damaged")
+    assert "beginning" not in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert prepare("folder", root, "--size", "16", "--skip-damaged")[0] == {
+        **resumed,
+        "folder": str(tmp_path / "out"),
+    }
+
+
+def test_a_source_without_any_readable_image_is_refused(refuse, tmp_path, picture):
+    write(tmp_path / "in" / "ant" / "1.jpg", picture(1)[:300])
+    assert "no train image can be read" in refuse("folder", tmp_path / "in", "--skip-damaged")
+
+
+def write_records(form, folder, count, first=0, labels=None):
+    """A file of `count` samples in that format, with the name that our writer gives it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    module = importlib.import_module(f"xfbench.datasets.{form}")
+    writer = module.Writer(folder, "train", 0)
+    for number in range(first, first + count):
+        pixels = np.full((3, 8, 8), number, np.uint8)
+        label = number % 3 if labels is None else labels[number - first]
+        writer.add(Sample(f"image{number}", label, pixels))
+    writer.close()
+    names = {"tfrecord": "train.tfrecord", "recordio": "train.rec", "lmdb": "train.lmdb"}
+    return folder / names[form]
+
+
+def place_records(form, path, count, **settings):
+    """The file (or database) of `write_records` at `path`, without an index."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = write_records(form, path.parents[0] / "new", count, **settings)
+    written.rename(path)
+    for left in (path.parents[0] / "new").iterdir():
+        left.unlink()
+    (path.parents[0] / "new").rmdir()
+
+
+@pytest.mark.case("Validation sets by their usual names", "TFRecord shards of other tools")
+@pytest.mark.parametrize(
+    "train, test",
+    [
+        ("train-{:05d}-of-00002", "validation-{:05d}-of-00002"),
+        ("cifar-train.tfrecord-{:05d}-of-00002", "cifar-test.tfrecord-{:05d}-of-00002"),
+        ("birds_training_{:05d}-of-00002.tfrecord", "birds_val_{:05d}-of-00002.tfrecord"),
+        ("train_{}.tfrecords", "valid_{}.tfrecords"),
+        ("train/{:02d}-64x64-7.tfrec", "val/{:02d}-64x64-7.tfrec"),
+    ],
+)
+def test_shards_of_any_prefix_are_read(prepare, tmp_path, train, test):
+    root = tmp_path / "in"
+    for shard in range(2):
+        place_records("tfrecord", root / train.format(shard), 3, first=3 * shard)
+        place_records("tfrecord", root / test.format(shard), 1, first=10 + shard)
+        (root / f"{train.format(shard)}.idx").write_text("0 99\n")
+        (root / f"{train.format(shard)}").with_name(f"._{shard}.tfrecord").write_bytes(b"\0\5")
+    (root / "labels.txt").write_text("0:ant\n")
+    manifest, _ = prepare("", f"tfrecord:{root}", command=("convert",))
+    assert count_samples(manifest) == {"train": 6, "test": 2}
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [int(sample.image[0, 0, 0]) for sample in samples] == list(range(6))
+
+
+@pytest.mark.case("LMDB as Caffe's tools leave it")
+@pytest.mark.parametrize(
+    "train, test", [("ilsvrc12_train_lmdb", "ilsvrc12_val_lmdb"), ("a_train.lmdb", "a_test.lmdb")]
+)
+def test_databases_are_found_by_the_words_in_their_names(prepare, tmp_path, train, test):
+    place_records("lmdb", tmp_path / "in" / train, 4)
+    place_records("lmdb", tmp_path / "in" / test, 2)
+    (tmp_path / "in" / train / "lock.mdb").write_bytes(b"lock")
+    source = f"lmdb:{tmp_path / 'in'}"
+    manifest, _ = prepare("", source, command=("convert",))
+    assert count_samples(manifest) == {"train": 4, "test": 2}
+    (tmp_path / "out").rename(tmp_path / "first")
+    manifest, _ = prepare("", f"{source}/{train}", command=("convert",))
+    assert count_samples(manifest) == {"train": 4}
+
+
+@pytest.mark.case("RecordIO without index, in parts, with label vectors")
+@pytest.mark.parametrize("names", [["train.rec"], ["train_0.rec", "train_1.rec"]])
+def test_recordio_is_read_without_an_index_and_in_parts(prepare, tmp_path, names):
+    for number, name in enumerate(names):
+        place_records("recordio", tmp_path / "in" / name, 3, first=3 * number)
+    place_records("recordio", tmp_path / "in" / "val.rec", 1)
+    manifest, _ = prepare("", f"recordio:{tmp_path / 'in'}", command=("convert",))
+    assert count_samples(manifest) == {"train": 3 * len(names), "test": 1}
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [int(sample.image[0, 0, 0]) for sample in samples] == list(range(3 * len(names)))
+
+
+def convert(run_inline, tmp_path, source):
+    outcome = run_inline("data", "convert", source, tmp_path / "out")
+    assert outcome.returncode == 2 and "Traceback" not in outcome.stderr, outcome.stderr
+    return outcome.stderr
+
+
+def test_label_vectors_are_refused(run_inline, tmp_path):
+    vector = struct.pack("<IfQQ", 5, 0.0, 0, 0) + struct.pack("<5f", 4, 5, 1, 2, 3)
+    data = vector + encode_png(np.zeros((3, 4, 4), np.uint8))
+    head = struct.pack("<II", 0xCED7230A, len(data))
+    write(tmp_path / "in" / "train.rec", head + data + bytes(-len(data) % 4))
+    message = convert(run_inline, tmp_path, f"recordio:{tmp_path / 'in'}")
+    assert "a vector of 5 labels, not the label of one class" in message
+
+
+@pytest.mark.parametrize(
+    "names, words",
+    [
+        (["a-train.tfrecord", "b-train.tfrecord"], "two possible training sets, a-train.tfrecord"),
+        (["train.tfrecord", "a-val.tfrecord", "b-val.tfrecord"], "two possible test sets"),
+        (["train-00000-of-00002", "train-00002-of-00002"], "shards are missing"),
+        (["train_0.tfrecord", "train_2.tfrecord"], "shards are missing"),
+        (["test.tfrecord"], "has no training set"),
+        (["train-val.tfrecord"], "rename it"),
+        (["train.tfrecord", "train-00000-of-00001.tfrecord"], "without a number"),
+    ],
+)
+def test_doubtful_names_are_refused(run_inline, tmp_path, names, words):
+    for name in names:
+        place_records("tfrecord", tmp_path / "in" / name, 1)
+    assert words in convert(run_inline, tmp_path, f"tfrecord:{tmp_path / 'in'}")
+
+
+def test_the_only_file_is_the_training_set_and_other_sets_are_named(prepare, tmp_path):
+    place_records("tfrecord", tmp_path / "in" / "birds.tfrecord", 2)
+    source = f"tfrecord:{tmp_path / 'in'}"
+    manifest, messages = prepare("", source, command=("convert",))
+    assert count_samples(manifest) == {"train": 2} and "no name says train" in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    for name in ("train", "test", "val"):
+        place_records("tfrecord", tmp_path / "in" / f"{name}.tfrecord", 1)
+    manifest, messages = prepare("", source, command=("convert",))
+    assert count_samples(manifest) == {"train": 1, "test": 1}
+    assert "left out: val.tfrecord, birds.tfrecord" in messages
+
+
+def test_compressed_records_are_named(run_inline, tmp_path):
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 2)
+    path = tmp_path / "in" / "train.tfrecord"
+    for compress in (gzip.compress, zlib.compress):
+        content = path.read_bytes()
+        path.write_bytes(compress(content))
+        message = convert(run_inline, tmp_path, f"tfrecord:{tmp_path / 'in'}")
+        assert "train.tfrecord is compressed" in message
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["train.tfrecord", "train-00000-of-00001"])
+def test_entries_that_are_not_files_are_refused(run_inline, tmp_path, name):
+    (tmp_path / "in").mkdir()
+    os.mkfifo(tmp_path / "in" / name)
+    message = convert(run_inline, tmp_path, f"tfrecord:{tmp_path / 'in'}")
+    assert f"{name} is not a file" in message
+
+
+def write_examples(path, *examples):
+    """A TFRecord file of Examples, each a dictionary of numbers and bytes."""
+    content = b""
+    for features in examples:
+        entries = b"".join(
+            tfrecord._encode_number_feature(name, value)
+            if isinstance(value, int)
+            else tfrecord._encode_bytes_feature(name, value)
+            for name, value in features.items()
+        )
+        data = encoding.encode_bytes_field(1, entries)
+        length = struct.pack("<Q", len(data))
+        content += length + tfrecord._masked_crc(length) + data + tfrecord._masked_crc(data)
+    write(path, content)
+
+
+def test_features_of_other_tools_are_read(prepare, run_inline, tmp_path):
+    pixels = np.random.RandomState(0).randint(0, 256, (4, 6, 3)).astype(np.uint8)
+    png = encode_png(pixels.transpose(2, 0, 1))
+    shape = {"height": 4, "width": 6, "depth": 3}
+    write_examples(
+        tmp_path / "in" / "train.tfrecord",
+        {"image": png, "label": 0, "image/filename": b"a.png"},
+        {"image_raw": pixels.tobytes(), "label": 1, "image/filename": b"a.png", **shape},
+        {"image/encoded": png, "image/class/label": 2, "label": 7, "image/filename": b"a.png"},
+        {"image": png, "class": 1, "id": b"x"},
+    )
+    source = f"tfrecord:{tmp_path / 'in'}"
+    prepare("", source, "--format", "tfrecord", command=("convert",))
+    samples = list(open_prepared(tmp_path / "out").splits["train"])
+    assert [sample.label for sample in samples] == [0, 1, 2, 1]
+    assert [sample.key for sample in samples[:3]] == ["a.png", "a-2.png", "a-3.png"]
+    assert all(
+        np.array_equal(decode_pixels(sample), pixels.transpose(2, 0, 1)) for sample in samples
+    )
+    (tmp_path / "out" / "manifest.json").unlink()
+    (tmp_path / "out").rename(tmp_path / "first")
+    for features, words in (
+        ({"image": png, "image_raw": png, "label": 0}, "it has image and image_raw"),
+        ({"photo": png, "label": 0}, "it has no feature image/encoded, image, image_raw, encoded"),
+        ({"image_raw": pixels.tobytes()[1:], "label": 0, **shape}, "neither JPEG nor PNG"),
+    ):
+        write_examples(tmp_path / "in" / "train.tfrecord", features)
+        assert words in convert(run_inline, tmp_path, source)
+
+
+def write_listed(root, picture, **lists):
+    """Class folders "ant" and "bee" in `train` and `val`, and lists with these lines."""
+    for name in ("train/ant/1.jpg", "train/bee/1.jpg", "val/ant/2.jpg", "val/bee/2.jpg"):
+        write(root / name, picture(len(name)))
+    for name, lines in lists.items():
+        (root / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
+    return root
+
+
+@pytest.mark.case("Labels of lists and of folders")
+def test_the_order_of_a_list_holds_for_folders_too(prepare, tmp_path, picture):
+    root = write_listed(tmp_path / "in", picture, train=["bee/1.jpg 0", "ant/1.jpg\t1"])
+    manifest, _ = prepare("imagenet", root, "--format", "folder")
+    assert manifest["classes"] == ["bee", "ant"]
+    data_set = open_prepared(tmp_path / "out")
+    labels = {s.key.split("/")[0]: s.label for split in data_set.splits.values() for s in split}
+    assert labels == {"bee": 0, "ant": 1}
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert prepare("imagenet", root, "--classes", "2")[0]["classes"] == ["bee", "ant"]
+
+
+@pytest.mark.parametrize(
+    "lists, words",
+    [
+        ({"train": ["ant/1.jpg 1", "bee/1.jpg 2"]}, "no image with label 0"),
+        ({"train": ["ant/1.jpg 0", "bee/1.jpg 2"]}, "no image with label 1"),
+        ({"train": ["ant/1.jpg 0", "ant/1.jpg 1"]}, "the folder ant has the labels 0 and 1"),
+        ({"train": ["ant/1.jpg 0", "bee/1.jpg 0"]}, "label 0 has the folders ant and bee"),
+        ({"val": ["ant/2.jpg 1", "bee/2.jpg 1"]}, "the class ant has the label 0"),
+        ({"val": ["bee/2.jpg 1"]}, "no image with label 0"),
+        ({"val": ["bee/2.jpg ٣"]}, "NAME LABEL"),
+    ],
+)
+def test_lists_that_do_not_fit_the_classes_are_refused(refuse, tmp_path, picture, lists, words):
+    assert words in refuse("imagenet", write_listed(tmp_path / "in", picture, **lists))
+
+
+def test_a_list_in_another_encoding_is_refused(refuse, tmp_path, picture):
+    root = write_listed(tmp_path / "in", picture)
+    (root / "val.txt").write_bytes(b"ant/2\xe4.jpg 0\n")
+    assert "val.txt is not a text in UTF-8" in refuse("imagenet", root)
+
+
+@pytest.mark.case("Labels that begin at 1")
+def test_labels_that_begin_at_1_are_reported_and_shifted(prepare, run_inline, tmp_path):
+    source, root = f"tfrecord:{tmp_path / 'in'}", tmp_path / "in"
+    place_records("tfrecord", root / "train.tfrecord", 3, labels=[1, 2, 3])
+    manifest, messages = prepare("", source, command=("convert",))
+    assert len(manifest["classes"]) == 4 and "no image has label 0" in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    manifest, messages = prepare("", source, "--label-offset", "1", command=("convert",))
+    assert len(manifest["classes"]) == 3 and "label 0" not in messages
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [sample.label for sample in samples] == [0, 1, 2]
+    for folder, offset, words in (
+        (source, "2", "label 1 of image0 is less than --label-offset 2"),
+        (tmp_path / "out", "1", "--label-offset works only with FORMAT:DIR"),
+    ):
+        line = ["data", "convert", folder, tmp_path / "other", "--label-offset", offset]
+        outcome = run_inline(*line)
+        assert outcome.returncode == 2 and words in outcome.stderr
+
+
+@pytest.mark.case("Record files in the order of their classes")
+@pytest.mark.parametrize(
+    "labels, ordered",
+    [([0] * 30 + [1] * 30, True), ([0, 1] * 30, False), ([0] * 59 + [1], False), ([0] * 60, False)],
+)
+def test_record_files_in_the_order_of_their_classes_are_reported(
+    prepare, tmp_path, labels, ordered
+):
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
+    source = f"tfrecord:{tmp_path / 'in'}"
+    manifest, messages = prepare("", source, "--format", "tfrecord", command=("convert",))
+    assert manifest["splits"]["train"]["ordered"] is ordered
+    assert ("ordered by class" in messages) is ordered
+
+
+def test_a_native_reader_of_ordered_records_is_warned_about(prepare, run_inline, tmp_path):
+    source = f"tfrecord:{tmp_path / 'in'}"
+    labels = [0] * 30 + [1] * 30
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
+    prepare("", source, "--format", "lmdb", "--size", "32", command=("convert",))
+    line = "run --framework caffe --workload convnet --loader-threads 1 --batch-size 2".split()
+    line += ["--dry-run", "--data"]
+    for loader, count in (("native", 1), ("xfbench", 0)):
+        outcome = run_inline(*line, tmp_path / "out", "--loader", loader)
+        assert outcome.stderr.count("ordered by class") == count, outcome.stderr

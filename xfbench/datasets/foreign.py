@@ -1,0 +1,183 @@
+"""Record files and databases of other tools: which of them belong to which split.
+
+Words in the names say the split: `train-00000-of-00008`, `flowers_val.rec`, `ilsvrc12_train_lmdb`.
+Files whose names differ only in a number are the parts of one set.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xfbench.worker.formats import Damaged, check_file, lmdb, recordio, tfrecord
+from xfbench.worker.formats.folder import is_left_behind
+from xfbench.worker.samples import Sample
+
+_TRAIN = ("train", "training")
+TEST = ("test", "testing", "val", "validation", "valid", "eval")
+"""Words for the images to test with. If several sets have such words, the first word counts."""
+_NUMBER = r"(?:[-_.](?P<number>\d+)(?:-of-(?P<count>\d+))?)?"
+_NAMES = {
+    "tfrecord": re.compile(
+        rf"(?P<head>.+?){_NUMBER}(?P<suffix>\.tfrecords?|\.tfrec)?(?:\.gz)?", re.IGNORECASE
+    ),
+    "recordio": re.compile(rf"(?P<head>.+?){_NUMBER}(?P<suffix>\.rec)(?:\.part(?P<part>\d+))?"),
+}
+
+
+@dataclass
+class _FileSet:
+    """Files that contain one split: `parts` has the number (or None) and the path of each.
+
+    `count` is the number of parts that the names tell, or None.
+    """
+
+    name: str
+    word: str | None
+    parts: list[tuple[int | None, Path]] = field(default_factory=list)
+    counts: set[int | None] = field(default_factory=set)
+
+
+def open_splits(
+    root: Path, format_name: str
+) -> tuple[Sequence[Sample], Sequence[Sample] | None, tuple[str, ...]]:
+    """Return the training images, the test images if there are any, and remarks for the user.
+
+    Raises Damaged if there is not exactly one set of training files, or if a file is damaged.
+    """
+    list_file_sets = _list_databases if format_name == "lmdb" else _list_record_files
+    file_sets = list(list_file_sets(root, format_name))
+    train, test, remarks = _choose_splits(root, format_name, file_sets)
+    read = _READERS[format_name]
+    test_samples = read(_ordered_paths(test)) if test else None
+    return read(_ordered_paths(train)), test_samples, tuple(remarks)
+
+
+_READERS: dict[str, Callable[[list[Path]], Sequence[Sample]]] = {
+    "tfrecord": tfrecord.read_files,
+    "recordio": recordio.read_files,
+    "lmdb": lambda paths: lmdb.read_file(paths[0]),
+}
+
+
+def _choose_splits(
+    root: Path, format_name: str, file_sets: Sequence[_FileSet]
+) -> tuple[_FileSet, _FileSet | None, list[str]]:
+    train = [file_set for file_set in file_sets if file_set.word in _TRAIN]
+    tests = sorted(
+        (file_set for file_set in file_sets if file_set.word in TEST),
+        key=lambda file_set: TEST.index(file_set.word or ""),
+    )
+    nameless = [file_set for file_set in file_sets if file_set.word is None]
+    remarks = []
+    if not train and len(nameless) == 1:
+        train, nameless = nameless, []
+        remarks.append(f"{root}: {train[0].name} is taken as the training set: no name says train")
+    if not train:
+        names = ", ".join(file_set.name for file_set in file_sets) or f"no {format_name} files"
+        raise Damaged(f"{root} has no training set: a name must have the word train ({names})")
+    for word, same in (
+        ("training", train),
+        ("test", [t for t in tests if t.word == tests[0].word]),
+    ):
+        if len(same) > 1:
+            raise Damaged(
+                f"{root} has two possible {word} sets, {same[0].name} and {same[1].name}: "
+                "move one of them elsewhere"
+            )
+    if left_out := [*tests[1:], *nameless]:
+        names = ", ".join(file_set.name for file_set in left_out)
+        remarks.append(f"{root}: left out: {names}")
+    return train[0], tests[0] if tests else None, remarks
+
+
+def _list_databases(root: Path, _: str) -> Iterator[_FileSet]:
+    """Yield the databases: folders with a file `data.mdb`, and files NAME.lmdb or NAME.mdb."""
+    if not root.is_dir():
+        raise Damaged(f"{root} is not a folder")
+    if (root / "data.mdb").is_file():
+        yield _FileSet(root.resolve().name, "train", [(None, root / "data.mdb")])
+        return
+    for path in _list_visible(root):
+        if path.is_dir() and (path / "data.mdb").exists():
+            yield _FileSet(path.name, _split_word(path.name), [(None, path / "data.mdb")])
+        elif not path.is_dir() and path.suffix in (".lmdb", ".mdb") and path.name != "lock.mdb":
+            yield _FileSet(path.name, _split_word(path.name), [(None, path)])
+
+
+def _list_record_files(root: Path, format_name: str) -> Iterator[_FileSet]:
+    """Yield the sets of files in `root`, and those in its folders whose names tell a split."""
+    if not root.is_dir():
+        raise Damaged(f"{root} is not a folder")
+    file_sets: dict[tuple[str, str], _FileSet] = {}
+    for path in _list_visible(root):
+        if path.is_dir():
+            if word := _split_word(path.name):
+                nested = _FileSet(path.name, word)
+                for place in _list_visible(path):
+                    _add_part(nested, place, format_name)
+                if nested.parts:
+                    nested.parts = [(None, place) for _, place in nested.parts]
+                    yield nested
+        elif match := _match_name(path, format_name):
+            group = match["head"], match["suffix"] or ""
+            file_set = file_sets.setdefault(
+                group, _FileSet("".join(group), _split_word(match["head"]))
+            )
+            _add_part(file_set, path, format_name)
+    yield from file_sets.values()
+
+
+def _list_visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not is_left_behind(path.name))
+
+
+def _match_name(path: Path, format_name: str) -> re.Match[str] | None:
+    """Return the match of a record file's name, or None for any other file."""
+    match = _NAMES[format_name].fullmatch(path.name)
+    if match and format_name == "tfrecord":
+        is_named = match["suffix"] or match["count"] or ".tfrecord" in match["head"]
+        return match if is_named and path.suffix not in (".idx", ".index") else None
+    return match
+
+
+def _add_part(file_set: _FileSet, path: Path, format_name: str) -> None:
+    match = None if path.is_dir() else _match_name(path, format_name)
+    if match:
+        number = match["number"] or match.groupdict().get("part")
+        file_set.parts.append((None if number is None else int(number), path))
+        file_set.counts.add(None if match["count"] is None else int(match["count"]))
+
+
+def _split_word(name: str) -> str | None:
+    """Return the word in a name that tells a split, or None.
+
+    Raises Damaged if the name has a word for training and one for tests.
+    """
+    words = re.findall("[a-z]+", name.lower())
+    train, test = (next((w for w in words if w in known), None) for known in (_TRAIN, TEST))
+    if train and test:
+        raise Damaged(f"{name} has the words {train} and {test} in its name: rename it")
+    return train or test
+
+
+def _ordered_paths(file_set: _FileSet) -> list[Path]:
+    """Return the files of a set in the order of their numbers. Raises Damaged if one is missing."""
+    numbers = [number for number, _ in file_set.parts]
+    if None in numbers:
+        if len(set(numbers)) > 1:
+            raise Damaged(f"{file_set.name}: there is one file without a number, and numbered ones")
+        paths = [path for _, path in file_set.parts]
+    else:
+        ordered = sorted(file_set.parts)
+        count, first = next(iter(file_set.counts)), ordered[0][0] or 0
+        expected = range(count) if count is not None else range(first, first + len(ordered))
+        if len(file_set.counts) > 1 or [number for number, _ in ordered] != list(expected):
+            raise Damaged(
+                f"{file_set.name}: shards are missing from the sequence that begins with "
+                f"{ordered[0][1].name}"
+            )
+        paths = [path for _, path in ordered]
+    return [check_file(path) for path in paths]
