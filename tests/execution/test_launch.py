@@ -17,7 +17,7 @@ from tests.remaining_processes import list_running
 from tests.sample_records import vary_record
 from xfbench.execution import job
 from xfbench.execution.launch import LaunchContext
-from xfbench.host import roofline
+from xfbench.host import conditions, roofline
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
 from xfbench.planning.scheduling import launch_order
@@ -413,3 +413,26 @@ def test_launch_that_slurm_refuses_after_the_end_of_its_job_has_the_status_of_th
     record, folder = launch_fake(launcher="slurm")
     assert record.status == status, record.reason
     assert "SLURM_JOB_ID=7" not in (folder / "command.sh").read_text()
+
+
+@pytest.mark.deep
+def test_cpu_time_of_ranks_that_slurm_starts_is_not_other_work(launch_fake, tmp_path, monkeypatch):
+    """The ranks are no children of the driver, but their reply names the kernel that they used."""
+    (tmp_path / "srun").write_text(
+        '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done; exec "$@"\n'
+    )
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    own_seconds = []
+    conditions_between = conditions.conditions_between
+
+    def keep_own_seconds(before, after, launch_cpu_seconds):
+        own_seconds.append(launch_cpu_seconds)
+        return conditions_between(before, after, launch_cpu_seconds)
+
+    monkeypatch.setattr(conditions, "conditions_between", keep_own_seconds)
+    for launcher in ("slurm", "local"):
+        record, _ = launch_fake(launcher=launcher)
+        assert record.status == "ok", record.reason
+    assert own_seconds[0] > 0 and own_seconds[1] == 0
