@@ -1,8 +1,8 @@
 """AlexNet as a PyTorch user would write it, timed against the same through xfbench's worker.
 
 Run by `overhead.py` in PyTorch's interpreter: `python plain_torch.py WORKER FRAMEWORK KERNEL PAIRS
-BATCH_SIZE THREADS`; prints one JSON object. Both train in this one process, step about, so that
-what the machine does in between falls on both.
+BATCH_SIZE THREADS`; prints one JSON object. Both train in this process and take turns, step by
+step, so that disturbances of the machine affect both.
 """
 
 import json
@@ -12,12 +12,10 @@ from dataclasses import replace
 
 sys.path.insert(0, sys.argv[1])
 
-import numpy as np
 import torch
 from torch import nn
 
 from xfbench.adapters.torch import train as adapter
-from xfbench.worker import loop
 from xfbench.worker.input import synthetic_batch
 from xfbench.worker.protocol import Group, Options
 from xfbench.workloads import workloads
@@ -92,23 +90,6 @@ class AdapterLoop:
         return time.perf_counter() - start
 
 
-class EmptyTrainer:
-    """A trainer that trains nothing: what is left is the loop's own time."""
-
-    def __getattr__(self, name):
-        return lambda *_: {} if name in {"runtime_info", "parameters"} else 0.0
-
-
-def loop_seconds(workload, options, steps):
-    """Seconds per step of the worker's loop around nothing, as its own record tells them."""
-    request = {"batch_size_per_rank": 1, "global_batch_size": 1, "seed": 0, "warmup": 0}
-    request.update(data="synthetic", epochs=None, steps=steps, window=1)
-    measurement = loop.train_and_measure(
-        workload, request, options, lambda *_: EmptyTrainer(), Group()
-    )["measurement"]
-    return measurement["wall_seconds"] / len(measurement["losses"])
-
-
 def main(kernel, pairs, batch_size, threads):
     """Measure so many pairs of steps, after three that warm up, and print their seconds."""
     workload, options = workloads()["alexnet"], Options(kernel, threads)
@@ -123,11 +104,8 @@ def main(kernel, pairs, batch_size, threads):
             seconds = timed_loop.step()
             if pair >= 3:
                 step_times[loop_name].append(seconds)
-    loop_alone_s = float(
-        np.median([loop_seconds(workloads()["lenet"], options, 5000) for _ in range(5)])
-    )
     versions = {"torch": torch.__version__, "python": sys.version.split()[0]}
-    print(json.dumps({**step_times, "loop_alone": loop_alone_s, "versions": versions}))
+    print(json.dumps({**step_times, "versions": versions}))
 
 
 if __name__ == "__main__":
