@@ -400,6 +400,14 @@ def test_a_check_fails_if_it_would_not_find_the_change_that_it_must_find():
     assert "only a slowdown of 13.6% would probably be found, not of 13.0%" in problem
 
 
+def test_a_cell_that_is_certainly_faster_passes_however_noisy_it_is():
+    row = build_comparison(1.2, 1.9, visible=0.3)
+    assert row.verdict == "faster"
+    assert FailLimit.parse("slower:5%", 0.1).list_problems([row], []) == []
+    [problem] = FailLimit.parse("faster:50%", 0.6).list_problems([row], [])
+    assert problem.startswith("too noisy")
+
+
 @pytest.mark.parametrize(
     ("limit", "must_find", "advice"),
     [
