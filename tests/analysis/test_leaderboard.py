@@ -357,6 +357,24 @@ def test_cpus_are_shown_if_a_row_differs_from_its_threads(record, cpus, texts):
         assert [readers["CPUs busy"](row) for row in rows] == texts
 
 
+def test_a_row_of_another_adapter_is_no_base_of_an_efficiency(record):
+    records = []
+    for adapter_digest, ranks, step_s in (("other", 1, 0.1), ("own", 1, 0.4), ("own", 2, 0.5)):
+        software = SOFTWARE.model_copy(update={"adapter_digest": f"sha256:{adapter_digest}"})
+        draft = record(
+            steps=(step_s,),
+            fields={"software": software},
+            ranks=ranks,
+            strategy="none" if ranks == 1 else "ddp",
+            scaling="weak",
+            global_batch_size=4 * ranks,
+        )
+        records.append(vary_record(draft, cell=f"{adapter_digest} {ranks}"))
+    [table] = uncertified_tables(records)
+    [efficiency] = [row.efficiency for row in table.unranked if row.ranks == 2]
+    assert efficiency.value == pytest.approx(0.8)
+
+
 def test_efficiencies_of_different_sessions_are_those_of_the_medians(record):
     """The third launch is far off, which changes a mean, but not a median."""
     records = []

@@ -5,10 +5,17 @@ import re
 
 import pytest
 
-from tests.sample_records import build_batch_certificate, build_record_certificate
+from tests.sample_records import (
+    SOFTWARE,
+    build_batch_certificate,
+    build_certificate,
+    build_record_certificate,
+    vary_record,
+)
 from tests.studies.thread_launches import FAST, SLOW, make_thread_launches
 from xfbench.host.machine import describe_machine
-from xfbench.model.record import Storage
+from xfbench.model.certificate import subject_of_record
+from xfbench.model.record import Conditions, Storage
 from xfbench.model.request import PreparedSet
 from xfbench.planning import experiment
 from xfbench.statistics import median_interval
@@ -346,6 +353,60 @@ def test_efficiency_is_relative_to_the_fewest_ranks(
     assert value.note == f"against 1 rank at {rate} images/s, weak scaling"
     assert finding.judged[0].verdict == "holds"
     assert "On 2 ranks, efficiency is 80.0%" in finding.sentence
+
+
+def test_mostly_noisy_launches_support_no_claim(make_study, make_launches, make_finding):
+    study = make_study({"name": "values"}, matrix={"framework": ["torch"]})
+    quiet = make_launches(*(1e-3 * n for n in range(100, 105)), framework="torch", kernel="onednn")
+    conditions = Conditions(
+        load_before=0.0,
+        load_after=0.0,
+        steal_seconds=0.0,
+        swap_bytes=0,
+        throttled_seconds=0.0,
+        other_cpus=1.5,
+    )
+    noisy = [vary_record(each, conditions=conditions) for each in quiet]
+    for count, label in ((2, "claim"), (3, "indicative")):
+        [value] = make_finding(study, [*noisy[:count], *quiet[count:]], {}).values
+        assert value.label == label
+
+
+def test_launches_of_another_adapter_are_no_base_of_an_efficiency(
+    make_study, make_launches, make_finding
+):
+    """Somebody else's records, or those of an earlier version, may have the same settings."""
+    study = make_study(
+        {"name": "efficiency", "plot": "lines"},
+        matrix={"framework": ["torch"], "ranks": [1, 2], "scaling": "strong"},
+    )
+    single = {"framework": "torch", "kernel": "onednn", "scaling": "strong"}
+    double = {**single, "ranks": 2, "strategy": "ddp", "batch_size_per_rank": 2}
+    certificates = {}
+
+    def make(seconds, settings, adapter_digest):
+        software = SOFTWARE.model_copy(update={"adapter_digest": adapter_digest})
+        fields = {"software": software, "cell": f"{adapter_digest} {settings.get('ranks')}"}
+        fields["created"] = f"2026-11-2{len(adapter_digest) % 10}T09:00:00+00:00"
+        [draft] = make_launches(seconds, fields=fields, **settings)
+        certificate = build_certificate(subject_of_record(draft))
+        certificates[certificate.id] = certificate
+        fields["certificate"] = certificate.id
+        return make_launches(*(seconds,) * 3, fields=fields, **settings)
+
+    records = [
+        *make(0.1, single, "sha256:other"),
+        *make(0.4, single, "sha256:own"),
+        *make(0.25, double, "sha256:own"),
+    ]
+    [value] = make_finding(study, records, certificates).values
+    assert value.reason is None
+    assert value.interval.value == pytest.approx(0.8, rel=0.01)
+    records += make(0.0625, double, "sha256:other")
+    values = make_finding(study, records, certificates).values
+    names = [value.name for value in values]
+    assert [value.interval.value for value in values] == pytest.approx([0.8, 0.8], rel=0.01)
+    assert len(set(names)) == 2 and all("launches of 20" in name for name in names)
 
 
 def build_storage(gigabytes_per_second, device="nvme", device_bytes=10**9):

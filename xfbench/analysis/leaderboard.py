@@ -628,7 +628,8 @@ def _with_efficiency(rows: list[Row], law: Literal[""] | Scaling) -> list[Row]:
 
     The baseline of a row is the measured row with the fewest ranks for which these are true:
 
-    - It has the same framework, version, kernel, threads, allocator and storage of the data set.
+    - It has the same framework, version, kernel, threads, allocator and storage of the data set,
+      and the same network, adapter and environment.
     - It has one rank, or the same strategy with the same options.
 
     A row that is its own baseline has an efficiency only if it is the baseline of another row.
@@ -663,7 +664,8 @@ def _with_efficiency(rows: list[Row], law: Literal[""] | Scaling) -> list[Row]:
 
 def _key_without_ranks_and_strategy(row: Row) -> tuple[Any, ...]:
     local_key = row.kernel, row.threads, row.request.allocator
-    return row.framework, row.framework_version, *local_key, *row.storage
+    code = row.origin.network, row.origin.adapter, row.origin.environment
+    return row.framework, row.framework_version, *local_key, *row.storage, code
 
 
 def _strategy_and_options(row: Row) -> tuple[Any, ...]:

@@ -316,7 +316,9 @@ def analyze_ratio(
         if not reason:
             interval = against_best.get(id(cell)) or next(ratios).ratio
         setting = of_cells.format_setting(analysis.over, baseline.setting(analysis.over))
-        values.append(_build_value(analysis, cell, cells, interval, reason, f"against {setting}"))
+        values.append(
+            _build_value(analysis, cell, cells, interval, reason, f"against {setting}", baseline)
+        )
     plain_analysis, judged = machine_comparison.judge_claims_against_machines(
         analysis, cells, certificates, analyze_ratio
     )
@@ -532,7 +534,9 @@ def analyze_efficiency(
                 f"images/s, {law} scaling"
             )
             values.append(
-                _build_value(analysis, cell, cells, None if reason else interval, reason, note)
+                _build_value(
+                    analysis, cell, cells, None if reason else interval, reason, note, baseline
+                )
             )
     compared = [(value, value.interval) for value in values if value.interval]
     sentence = "There are no cells with different numbers of ranks to compare."
@@ -556,6 +560,7 @@ def _build_value(
     interval: Interval | None,
     reason: str | None = None,
     note: str = "",
+    baseline: MeasuredCell | None = None,
 ) -> Value:
     over = analysis.over or ("ranks" if analysis.name == "efficiency" else "")
     is_strategy_option = over == "nodes" or over not in of_cells.SETTINGS
@@ -585,6 +590,7 @@ def _build_value(
         fields=settings_and_strategy_options(cell),
         reason=reason,
         note=note,
+        is_mostly_noisy=any(each.is_mostly_noisy for each in (cell, baseline) if each),
     )
 
 

@@ -199,7 +199,7 @@ def _count_unverified_launches(
 def _finding_document(finding: Finding) -> dict[str, Any]:
     document = asdict(finding)
     for value, row in zip(finding.values, document["values"], strict=True):
-        row["label"] = value.interval.label if value.interval else None
+        row["label"] = value.label
     return document
 
 

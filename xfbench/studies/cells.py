@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from xfbench.analysis.grouping import group_by_heading_and_cell
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.analysis.learning import has_diverged
 from xfbench.execution import probing
+from xfbench.host.conditions import list_record_disturbances
 from xfbench.model import adapter
 from xfbench.model.machines import architecture_of_record, is_part_of_architecture
 from xfbench.model.record import Record, is_asynchronous
@@ -37,6 +38,8 @@ _DEPENDENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "ranks": ("nodes", "strategy"),
     "nodes": ("ranks", "strategy"),
 }
+# In comparisons over these, the cells may have other networks, adapters or environments.
+_OF_SEVERAL_CODES = ("framework", "kernel", "machine", "workload", "python", "revision")
 # The values that stand for settings that are not set.
 _DEFAULTS = {"lars": 0, "rate_scaling": "none", "rate_warmup": 0}
 _WITH_UNIT = {"threads": "thread", "ranks": "rank", "nodes": "node", "checkpoints": "checkpoint"}
@@ -57,6 +60,15 @@ class MeasuredCell:
         request = self.records[-1].request
         assert request is not None
         return request
+
+    @property
+    def code(self) -> tuple[str, ...] | None:
+        """The digests of the network, adapter and environment; None if no launch began."""
+        for record in reversed(self.records):
+            if record.software and record.workload:
+                software = record.software
+                return record.workload.digest, software.adapter_digest, software.environment_digest
+        return None
 
     def setting(self, name: str) -> Any:
         """Return the value of a setting or a strategy option; None if the cell does not have it."""
@@ -87,6 +99,14 @@ class MeasuredCell:
     def ok_records(self) -> list[Record]:
         """Return the records with status "ok"."""
         return [record for record in self.records if record.status == "ok"]
+
+    @property
+    def is_mostly_noisy(self) -> bool:
+        """Whether other activity on the machine disturbed more than half of the ok launches."""
+        ok_records = self.ok_records()
+        return 2 * sum(bool(list_record_disturbances(each)) for each in ok_records) > len(
+            ok_records
+        )
 
     def diverged_records(self) -> list[Record]:
         """Return the records of launches that diverged."""
@@ -176,6 +196,9 @@ def comparison_groups(
 
     If `over` is "ranks" or "nodes", each strategy has its own group. Each of these groups also
     contains the cells with one rank, for which the strategy does not matter.
+
+    Unless `over` is in _OF_SEVERAL_CODES, the cells of a group also have the same network, adapter
+    and environment. Records of another version or of somebody else are then never the baseline.
     """
     free = {over, *_DEPENDENT_SETTINGS.get(over, ()), *also_free}
     fixed = [name for name in SETTINGS if name not in free]
@@ -183,7 +206,10 @@ def comparison_groups(
     for cell in cells:
         groups[tuple(_setting_text_without_option(cell, name, over) for name in fixed)].append(cell)
     comparisons = []
-    for group in groups.values():
+    same_settings: Iterable[list[MeasuredCell]] = groups.values()
+    if over not in _OF_SEVERAL_CODES:
+        same_settings = _split_by_code(same_settings)
+    for group in same_settings:
         group.sort(key=lambda cell: _sort_key(cell.setting(over)))
         if over not in ("ranks", "nodes"):
             comparisons.append(group)
@@ -197,6 +223,19 @@ def comparison_groups(
             single_rank
         ]
     return comparisons
+
+
+def _split_by_code(groups: Iterable[list[MeasuredCell]]) -> Iterator[list[MeasuredCell]]:
+    """Yield the cells of each group by their code. Cells without a launch join the newest code."""
+    for group in groups:
+        by_code: dict[tuple[str, ...], list[MeasuredCell]] = defaultdict(list)
+        for cell in sorted(group, key=lambda cell: cell.records[-1].created):
+            if cell.code:
+                by_code[cell.code].append(cell)
+        without_launch = [cell for cell in group if not cell.code]
+        *earlier, newest = by_code.values() or [[]]
+        yield from earlier
+        yield newest + without_launch
 
 
 def _setting_text_without_option(cell: MeasuredCell, name: str, omitted_option: str) -> str:
@@ -220,7 +259,8 @@ def cell_name(
     - `among`: the cells that the name must distinguish.
     - `omitted`: settings that the name leaves out.
 
-    The name also leaves out settings that are not set or have their default value.
+    The name also leaves out settings that are not set or have their default value. If other cells
+    of `among` have the same settings, the name has the time of the cell's last launch.
     """
     required = [field for field in ("workload", "framework") if field not in omitted]
     varying = _varying_settings(tuple(among))
@@ -234,7 +274,18 @@ def cell_name(
         if field == "strategy" and cell.request.ranks == 1:
             continue
         parts.append(format_setting(field, value))
+    if _count_cells_by_settings(tuple(among))[_all_settings(cell)] > 1:
+        parts.append(f"launches of {cell.records[-1].created[:16].replace('T', ' ')}")
     return " · ".join(parts)
+
+
+def _all_settings(cell: MeasuredCell) -> tuple[str, ...]:
+    return tuple(str(cell.setting(field)) for field in SETTINGS)
+
+
+@functools.lru_cache(maxsize=1)
+def _count_cells_by_settings(among: tuple[MeasuredCell, ...]) -> Counter[tuple[str, ...]]:
+    return Counter(map(_all_settings, among))
 
 
 @functools.lru_cache(maxsize=1)

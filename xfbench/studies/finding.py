@@ -29,6 +29,8 @@ class Value:
     - `fields`: settings of the configuration by name. The `where` of a claim is compared with them.
     - `reason`: why `interval` is None; None if there is a result.
     - `note`: a remark on the result.
+    - `is_mostly_noisy`: whether other activity on the machine disturbed more than half of the
+      launches, of this configuration or of its baseline.
     """
 
     name: str
@@ -38,6 +40,13 @@ class Value:
     fields: Mapping[str, Any]
     reason: str | None = None
     note: str = ""
+    is_mostly_noisy: bool = False
+
+    @property
+    def label(self) -> str | None:
+        """Return "claim", "indicative" or "smoke" as in a leaderboard; None without a result."""
+        label = self.interval.label if self.interval else None
+        return "indicative" if label == "claim" and self.is_mostly_noisy else label
 
     def matches(self, settings: Mapping[str, Scalar]) -> bool:
         """Return whether `fields` contains all of `settings` (see `cells.has_value`)."""

@@ -43,7 +43,7 @@ def build_framework_table(
         fields[place] = _ratio_text(value)
         if value.interval:
             count = pluralize(value.interval.launches, "launch")
-            launches[place] = f"{count} ({value.interval.label})"
+            launches[place] = f"{count} ({value.label})"
         # A note says what the baseline is, which the table shows, and then whether runs diverged.
         if note := value.reason or value.note.partition("; ")[2]:
             notes[place] = note

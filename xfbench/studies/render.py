@@ -70,7 +70,7 @@ def table_rows(finding: Finding) -> list[list[str]]:
         interval = figure_value.interval
         columns = ["–", "–", "–"]
         if interval:
-            launches = f"{interval.launches} ({interval.label})"
+            launches = f"{interval.launches} ({figure_value.label})"
             columns = [
                 format_number_without_unit(interval.value, finding.unit),
                 format_bounds_without_unit(interval, finding.unit),
