@@ -116,6 +116,18 @@ def test_time_estimate_uses_earlier_launches_of_similar_cells(make_study, prepar
     assert estimate.describe() == "about 12 s for 4 launches"
 
 
+def test_time_estimate_scales_launches_with_other_steps(make_study, prepare_study, record):
+    matrix = {"steps": 50, "warmup": 0}
+    plan = prepare_study(make_study({"name": "values"}, {**matrix, "launches": 1})).plan
+    [request] = plan.requests
+    earlier = record(steps=(0.1,) * 3, fields=duration_fields(8.0))
+    assert earlier.request.steps != request.steps
+    start_s = 8.0 - earlier.measurement.wall_seconds
+    image_s = 0.1 / earlier.request.batch_size_per_rank
+    estimate = durations.estimate_duration(plan.requests, [earlier])
+    assert estimate.seconds == pytest.approx(start_s + 51 * request.batch_size_per_rank * image_s)
+
+
 def test_impossible_cells_take_no_time(make_study, prepare_study):
     study = make_study({"name": "values"}, {"workload": ["alexnet"], "data": ["digits"]})
     plan = prepare_study(study).plan

@@ -45,12 +45,15 @@ def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) ->
 
     The estimate for a launch is the median duration of the ok records of the same cell. If this
     cell has none, the estimate is the median over all similar cells. Similar cells have the same
-    framework, workload, device, precision, steps, epochs, warm-up and minimum duration.
+    framework, workload, device, precision, steps, epochs, warm-up and minimum duration. If there is
+    none either, the time of other numbers of steps is scaled, with the time per image of launches
+    of the same framework, workload, device and precision.
 
     Launches that the adapter does not support are ignored.
     """
     seconds_by_cell: dict[Cell, list[float]] = defaultdict(list)
     seconds_by_work: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    speeds: dict[tuple[object, ...], list[_Speed]] = defaultdict(list)
     for record in records:
         conditions = record.conditions
         if (
@@ -61,10 +64,16 @@ def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) ->
         ):
             seconds_by_cell[record.request.cell()].append(conditions.seconds)
             seconds_by_work[_work_key(record.request)].append(conditions.seconds)
+            if record.measurement and record.request.steps:
+                speeds[_network_key(record.request)].append(_read_speed(record))
     seconds, known_count, unknown_seconds = 0.0, 0, 0.0
     possible = [request for request in requests if not capabilities.refusal_reason(request)]
     for request in possible:
-        durations = seconds_by_cell.get(request.cell()) or seconds_by_work.get(_work_key(request))
+        durations = (
+            seconds_by_cell.get(request.cell())
+            or seconds_by_work.get(_work_key(request))
+            or [each.scale_to(request) for each in speeds[_network_key(request)] if request.steps]
+        )
         if durations:
             seconds += statistics.median(durations)
             known_count += 1
@@ -74,6 +83,33 @@ def estimate_duration(requests: Sequence[Request], records: Iterable[Record]) ->
     return Estimate(seconds, known_count, len(possible) - known_count, unknown_seconds)
 
 
+@dataclass(frozen=True)
+class _Speed:
+    """What a launch took: the time outside of its training loop, and the time for each image."""
+
+    start_seconds: float
+    seconds_per_image: float
+
+    def scale_to(self, request: Request) -> float:
+        step_seconds = self.seconds_per_image * request.batch_size_per_rank
+        timed = max((request.steps or 0) * step_seconds, request.min_seconds or 0.0)
+        warmup = max((request.warmup + 1) * step_seconds, request.min_warmup_seconds or 0.0)
+        return self.start_seconds + warmup + timed
+
+
+def _read_speed(record: Record) -> _Speed:
+    assert record.request and record.measurement and record.conditions
+    measurement = record.measurement
+    return _Speed(
+        max(0.0, (record.conditions.seconds or 0.0) - measurement.wall_seconds),
+        statistics.median(measurement.step_seconds) / record.request.batch_size_per_rank,
+    )
+
+
+def _network_key(request: Request) -> tuple[object, ...]:
+    return request.framework, request.workload, request.device, request.precision
+
+
 def _work_key(request: Request) -> tuple[object, ...]:
     amount = request.steps, request.epochs, request.warmup, request.min_seconds
-    return request.framework, request.workload, request.device, request.precision, *amount
+    return *_network_key(request), *amount
