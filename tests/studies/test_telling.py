@@ -1,6 +1,7 @@
 """Tests of answers as Markdown, figures and HTML, with measured and published values."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -48,6 +49,24 @@ def test_markdown_contains_every_part_of_the_answer(make_thread_answer):
         ),
     ):
         assert words in text, words
+
+
+def test_a_caption_says_what_was_measured_and_what_was_published(make_thread_answer):
+    study_answer = replace(make_thread_answer(make_published(value=1.7)), disturbed=2)
+    [figure] = render.list_figures(study_answer)
+    caption = render.describe_figure(study_answer, figure)
+    for words in (
+        f"{study_answer.launches} launches, {study_answer.span[0]}",
+        *study_answer.machines,
+        "size laptop",
+        "95 % intervals",
+        "published (Doe20) are those of “On threads”",
+        f"2 of {study_answer.launches} launches shared the machine",
+    ):
+        assert words in caption, words
+    study_answer = make_thread_answer()
+    [figure] = render.list_figures(study_answer)
+    assert "published" not in render.describe_figure(study_answer, figure)
 
 
 def test_field_with_a_pipe_or_newline_stays_in_its_table_row(make_thread_answer):

@@ -327,7 +327,11 @@ def _write_figures(study_answer: Answer, folder: Path, figure_formats: Sequence[
 
     study = study_answer.study
     drawn = [
-        (f"{study.name} {figure.title}", f"{study.title}: {figure.title}", figure)
+        (
+            f"{study.name} {figure.title}",
+            f"{study.title}: {figure.title}",
+            replace(figure, note=render.describe_figure(study_answer, figure)),
+        )
         for figure in render.list_figures(study_answer)
     ]
     files = plots.write_figures(drawn, folder, figure_formats)

@@ -136,12 +136,17 @@ class Answer:
             limits.append(
                 f"{pluralize(self.oversubscribed, 'launch')} had more threads than processors."
             )
-        if self.disturbed:
-            limits.append(
-                f"{self.disturbed} of {pluralize(self.launches, 'launch')} shared the machine "
-                "with other work, which may have changed their figures."
-            )
-        return limits
+        return limits + self.disturbance
+
+    @property
+    def disturbance(self) -> list[str]:
+        """A sentence about launches beside other work, or none."""
+        if not self.disturbed:
+            return []
+        return [
+            f"{self.disturbed} of {pluralize(self.launches, 'launch')} shared the machine with "
+            "other work, which may have changed their figures."
+        ]
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document that `study report --json` prints."""

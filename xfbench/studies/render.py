@@ -104,14 +104,10 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     empty, the document has no plots.
     """
     study = answer.study
-    machines = "; ".join(answer.machines) or "no machine yet"
-    dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
     remaining_names = list(pictures)
     parts = [f"# {study.title}", *_answer_paragraphs(answer), f"**{study.question}**"]
     parts += [study.method] if study.method else []
-    parts.append(
-        f"{answer.launches} launches, {dates}, on {escape_line(machines)}; size {answer.size}."
-    )
+    parts.append(escape_line(_describe_launches(answer)))
     for finding in answer.findings:
         parts += [f"## {finding.title}", escape_line(finding.sentence)]
         parts += map(_format_judged_claim, finding.judged)
@@ -211,6 +207,30 @@ def list_figures(answer: Answer) -> list[Figure]:
     return [
         figure for finding in answer.findings for figure in draw_figures(finding, answer.published)
     ]
+
+
+def _describe_launches(answer: Answer) -> str:
+    """Return how many launches the answer has, of which days, machines and size."""
+    machines = "; ".join(answer.machines) or "no machine yet"
+    dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
+    count = pluralize(answer.launches, "launch")
+    return f"{count}, {dates}, on {machines}; size {answer.size}."
+
+
+def describe_figure(answer: Answer, figure: Figure) -> str:
+    """Return what a caption says about a figure: launches, intervals and published values."""
+    sentences = [_describe_launches(answer)]
+    points = [*figure.bars, *(point for line in figure.lines for point in line.points)]
+    if any(point.low is not None for point in points):
+        sentences.append("Whiskers and bands are 95 % intervals.")
+    names = [*(bar.name for bar in figure.bars), *(mark.name for mark in figure.marks)]
+    cited = {citation.key: citation.title for citation, _ in answer.published}
+    sentences += [
+        f"Values named published ({key}) are those of “{title}”."
+        for key, title in cited.items()
+        if any(name.startswith(f"published ({key}") for name in names)
+    ]
+    return " ".join([*sentences, *answer.disturbance])
 
 
 def render_svgs(answer: Answer) -> list[str]:
