@@ -172,7 +172,8 @@ def test_links_inside_a_source_are_followed(prepare, tmp_path, picture):
     (tmp_path / "in" / "train" / "bee").mkdir()
     (tmp_path / "in" / "train" / "bee" / "2.jpg").symlink_to(tmp_path / "full" / "bee" / "1.jpg")
     (tmp_path / "in" / "train" / "bee" / "again").symlink_to(tmp_path / "in" / "train" / "bee")
-    assert count_samples(prepare("folder", tmp_path / "in")[0]) == {"train": 2}
+    (tmp_path / "in" / "train" / "bee" / "more").symlink_to(tmp_path / "full" / "bee")
+    assert count_samples(prepare("folder", tmp_path / "in")[0]) == {"train": 3}
 
 
 @pytest.mark.case("Classes without test images")
@@ -281,6 +282,16 @@ def test_a_run_that_skipped_images_continues_in_the_right_place(
         **resumed,
         "folder": str(tmp_path / "out"),
     }
+
+
+def test_a_run_without_skip_damaged_does_not_continue_one_with_it(refuse, tmp_path, picture):
+    root = tmp_path / "in"
+    write(root / "train" / "ant" / "1.jpg", picture(1))
+    write(root / "train" / "ant" / "2.jpg", picture(2)[:-100])
+    write(root / "val" / "ant" / "x\ty.jpg", picture(3))  # its name ends the run
+    assert "has a tab or a line end" in refuse("folder", root, "--skip-damaged")
+    message = refuse("folder", root)
+    assert "starting from the beginning" in message and "2.jpg: not a complete" in message
 
 
 def test_a_source_without_any_readable_image_is_refused(refuse, tmp_path, picture):
@@ -636,6 +647,39 @@ def test_names_with_unusual_characters_are_kept(prepare, tmp_path, picture, opti
     assert sorted(manifest["splits"]["train"]["skipped"]) == [f"ant/bad{name}" for name in names]
     keys = [sample.key for sample in open_prepared(tmp_path / "out").splits["train"]]
     assert sorted(keys) == [f"ant/{name}" for name in names]
+
+
+def test_a_folder_whose_name_is_not_utf_8_needs_another_name(prepare, refuse, tmp_path, picture):
+    root = tmp_path / os.fsdecode(b"b\xe4ume")
+    write(root / "ant" / "1.jpg", picture(1))
+    assert "choose a name with --as" in refuse("folder", root)
+    assert prepare("folder", root, "--as", "trees")[0]["name"] == "trees"
+
+
+def test_idx_files_are_read_whatever_their_names_say_of_compression(prepare, mnist):
+    root = mnist(3, 2)
+    path = root / "train-images-idx3-ubyte"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    path = root / "t10k-labels-idx1-ubyte"
+    path.rename(root / f"{path.name}.gz")
+    assert count_samples(prepare("mnist", root)[0]) == {"train": 3, "test": 2}
+
+
+def test_images_of_unknown_formats_are_refused_with_their_first_bytes(refuse, tmp_path, picture):
+    write(tmp_path / "in" / "ant" / "1.jpg", b"\0\0\0\x18ftypheic" + bytes(99))
+    assert "ant/1.jpg: not a complete JPEG or PNG file: it begins with 00 00 00 18" in refuse(
+        "folder", tmp_path / "in"
+    )
+    png = picture(1, kind="PNG")
+    gamma = struct.pack(">I", 2) + b"gAMA\0\0" + struct.pack(">I", zlib.crc32(b"gAMA\0\0"))
+    write(tmp_path / "in" / "ant" / "1.jpg", png[:-12] + gamma + png[-12:])
+    assert "ant/1.jpg: not a complete JPEG or PNG file" in refuse("folder", tmp_path / "in")
+
+
+def test_missing_folders_and_unknown_formats_are_refused(run_inline, tmp_path):
+    for source in (tmp_path / "nothing", f"webdataset:{tmp_path}"):
+        message = convert(run_inline, tmp_path, source)
+        assert "is not a folder, or FORMAT:FOLDER with one of folder, tfrecord" in message
 
 
 def test_names_that_are_not_utf_8_are_refused_or_skipped(prepare, refuse, tmp_path, picture):

@@ -280,6 +280,8 @@ def _rename_source(source: Source, name: str | None) -> Source:
     from xfbench.base import errors
 
     if name is None:
+        if any("\ud800" <= letter <= "\udfff" for letter in source.name):
+            raise errors.UsageError("the name of the folder is not UTF-8: choose a name with --as")
         return source
     if not name or set(name) & set("/,\\\n\t "):
         raise errors.UsageError(f"--as {name!r}: a name must not have spaces, commas or slashes")

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import io
 import os
-import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -48,11 +47,6 @@ _OTHER_FORMATS = {
     b"P6": "PPM",
 }
 """Formats that are decoded when a data set is made, by the first bytes of a file."""
-_DECODER_ERRORS = (
-    *(OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, AttributeError),
-    *(EOFError, RuntimeError, struct.error, zlib.error),
-)
-"""Pillow's decoders raise these for damaged files."""
 _OTHER_SUFFIXES = (".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 _SUFFIXES = (*folder.SUFFIXES, *_OTHER_SUFFIXES)
 _IMAGENET_TEST = ("val", "validation", "valid", "eval", "test")
@@ -152,8 +146,9 @@ def _read_image_sample(path: Path, key: str, label: int) -> Sample:
         if picture.width * picture.height > pictures.MAX_PIXELS:
             raise Damaged(f"{path} has more than {pictures.MAX_PIXELS:,} pixels")
         picture.load()
-    except (*_DECODER_ERRORS, Image.DecompressionBombError) as error:
-        raise Damaged(f"{path}: not a complete {image_format} file: {error}") from error
+    except (*pictures.DECODER_ERRORS, Image.DecompressionBombError) as error:
+        cause = f"it begins with {content[:8].hex(' ')}" if "BytesIO" in str(error) else error
+        raise Damaged(f"{path}: not a complete {image_format} file: {cause}") from error
     if picture.mode[:1] in "IF":
         raise Damaged(f"{path} has pixels of more than 8 bits: convert it to PNG first")
     return Sample(key, label, pictures.pixels_from_image(picture.convert("RGB")))
@@ -205,7 +200,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         raise Damaged(f"{root} has no file {names[0]} (or .gz): MNIST has four IDX files")
     count = 1 + dimensions
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if _is_compressed(path, magic) else path.open("rb") as file:
             start = file.read(4 * count)
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
@@ -225,6 +220,13 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     if not value_count:
         raise Damaged(f"{path} is empty: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
+
+
+def _is_compressed(path: Path, magic: int) -> bool:
+    """Return whether a file is compressed. Browsers decompress some files and keep their names."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    return start[:2] == b"\x1f\x8b" or (path.suffix == ".gz" and start != magic.to_bytes(4, "big"))
 
 
 def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
@@ -501,11 +503,11 @@ def _check_listed_labels(path: Path, listed: list[tuple[str, int]], classes: lis
 def _read_label_list(path: Path, root: Path) -> list[tuple[str, int]]:
     """Return the name and label of each image in the list `path`. Names are paths below `root`."""
     try:
-        lines = path.read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
+        text = path.read_bytes().decode("utf-8-sig").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
     labelled_files = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(text.split("\n") if text else [], 1):
         name, _, label = line.replace("\t", " ").rstrip(" \r").rpartition(" ")
         name, location = name.rstrip(" "), f"{path}, line {number}"
         if not name or not (label.isascii() and label.isdecimal()) or len(label) > 9:
@@ -603,7 +605,10 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
             origin=str(root.resolve()),
         )
     root = Path(optional_format_and_folder).expanduser()
-    if root.is_dir() and not (root / "manifest.json").exists():
+    if not root.is_dir():
+        formats = ", ".join(name for name in prepared.FORMATS if name != "raw")
+        raise Damaged(f"{root} is not a folder, or FORMAT:FOLDER with one of {formats}")
+    if not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)
     manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
