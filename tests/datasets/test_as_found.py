@@ -562,12 +562,19 @@ def test_labels_that_begin_at_1_are_reported_and_shifted(prepare, run_inline, tm
 @pytest.mark.case("Record files in the order of their classes")
 @pytest.mark.parametrize(
     "labels, ordered",
-    [([0] * 30 + [1] * 30, True), ([0, 1] * 30, False), ([0] * 59 + [1], False), ([0] * 60, False)],
+    [
+        ([0] * 30 + [1] * 30, True),
+        ([0, 1] * 30, False),
+        ([0, 0, 1, 1] * 15, False),  # 30 runs, of 31 expected ones
+        ([0] * 59 + [1], False),
+        ([0] * 60, False),
+        ([0] * 5 + [1] * 5, False),  # too few to know
+    ],
 )
 def test_record_files_in_the_order_of_their_classes_are_reported(
     prepare, tmp_path, labels, ordered
 ):
-    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", len(labels), labels=labels)
     source = f"tfrecord:{tmp_path / 'in'}"
     manifest, messages = prepare("", source, "--format", "tfrecord", command=("convert",))
     assert manifest["splits"]["train"]["ordered"] is ordered
