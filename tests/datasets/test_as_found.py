@@ -735,6 +735,9 @@ def test_record_files_are_recognized(prepare, run_inline, tmp_path, form, name):
     place_records("lmdb", tmp_path / "in" / "train_lmdb", 1)
     message = convert(run_inline, tmp_path, tmp_path / "in")
     assert "has files of lmdb and " in message and f"lmdb:{tmp_path / 'in'}" in message
+    (tmp_path / "in" / "train_lmdb" / "data.mdb").rename(tmp_path / "in" / "train_lmdb" / "1.jpg")
+    message = convert(run_inline, tmp_path, tmp_path / "in")
+    assert f"has files of {form} and folders with images" in message
 
 
 def test_names_of_classes_come_from_a_file(prepare, run_inline, tmp_path):

@@ -623,6 +623,17 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     )
 
 
+def _has_folders_with_images(root: Path) -> bool:
+    folders = [path for path in root.iterdir() if path.is_dir()]
+    return any(
+        name.lower().endswith(_SUFFIXES) and not folder.is_left_behind(name)
+        for path in folders
+        if not folder.is_left_behind(path.name)
+        for _, _, names in os.walk(path)
+        for name in names
+    )
+
+
 def _count_channels(samples: Sequence[Sample]) -> int:
     """Return the number of channels of the first sample that can be read.
 
@@ -641,6 +652,11 @@ def _count_channels(samples: Sequence[Sample]) -> int:
 def _open_folder_without_manifest(root: Path) -> Source:
     """Open a folder that is no prepared data set: files of another tool, or class folders."""
     if format_name := foreign.recognize_format(root):
+        if _has_folders_with_images(root):
+            raise Damaged(
+                f"{root} has files of {format_name} and folders with images: write which ones to "
+                f"read, {format_name}:{root} or folder:{root}"
+            )
         return open_data_set_as_source(f"{format_name}:{root}")
     try:
         return open_image_folder(root)
