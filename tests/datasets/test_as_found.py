@@ -372,7 +372,7 @@ def test_databases_are_found_by_the_words_in_their_names(prepare, tmp_path, trai
 @pytest.mark.case("RecordIO without index, in parts, with label vectors")
 @pytest.mark.parametrize(
     "names",
-    [["train.rec"], ["train_0.rec", "train_1.rec"], ["train.rec.part000", "train.rec.part001"]],
+    [["train.rec"], ["train_1.rec", "train_2.rec"], ["train.rec.part000", "train.rec.part001"]],
 )
 def test_recordio_is_read_without_an_index_and_in_parts(prepare, tmp_path, names):
     for number, name in enumerate(names):
@@ -406,6 +406,7 @@ def test_label_vectors_are_refused(run_inline, tmp_path):
         (["train.tfrecord", "a-val.tfrecord", "b-val.tfrecord"], "two possible test sets"),
         (["train-00000-of-00002", "train-00002-of-00002"], "shards are missing"),
         (["train/a-00001-of-00002"], "shards are missing"),
+        (["train-00000-of-00002", "train-00001-of-00003"], "shards are missing"),
         (["train_0.tfrecord", "train_2.tfrecord"], "shards are missing"),
         (["test.tfrecord"], "has no training set"),
         (["train-val.tfrecord"], "rename it"),
@@ -491,6 +492,7 @@ def test_features_of_other_tools_are_read(prepare, run_inline, tmp_path):
         ({"image": png, "image_raw": png, "label": 0}, "it has image and image_raw"),
         ({"photo": png, "label": 0}, "it has no feature image/encoded, image, image_raw, encoded"),
         ({"image_raw": pixels.tobytes()[1:], "label": 0, **shape}, "neither JPEG nor PNG"),
+        ({"image": bytes(24), "label": 0, "height": 4, "width": 3, "depth": 2}, "neither JPEG nor"),
     ):
         write_examples(tmp_path / "in" / "train.tfrecord", features)
         assert words in convert(run_inline, tmp_path, source)
@@ -763,3 +765,16 @@ def test_names_of_classes_come_from_a_file(prepare, run_inline, tmp_path):
         assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
     names.write_bytes(b"\xe4\n")
     assert run_inline("data", "convert", source, tmp_path / "out", *options).returncode == 2
+
+
+def test_an_index_next_to_a_file_defines_the_order(prepare, run_inline, tmp_path):
+    write_records("recordio", tmp_path / "in", 3)
+    index = tmp_path / "in" / "train.idx"
+    index.write_text("".join(reversed(index.read_text().splitlines(True))))
+    source = f"recordio:{tmp_path / 'in'}"
+    prepare("", source, command=("convert",))
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [int(sample.image[0, 0, 0]) for sample in samples] == [2, 1, 0]
+    (tmp_path / "out").rename(tmp_path / "first")
+    index.write_text("0\t0\n")
+    assert "train.idx lacks 2 records" in convert(run_inline, tmp_path, source)
