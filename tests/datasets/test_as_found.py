@@ -172,7 +172,8 @@ def test_links_inside_a_source_are_followed(prepare, tmp_path, picture):
     (tmp_path / "in" / "train" / "bee").mkdir()
     (tmp_path / "in" / "train" / "bee" / "2.jpg").symlink_to(tmp_path / "full" / "bee" / "1.jpg")
     (tmp_path / "in" / "train" / "bee" / "again").symlink_to(tmp_path / "in" / "train" / "bee")
-    assert count_samples(prepare("folder", tmp_path / "in")[0]) == {"train": 2}
+    (tmp_path / "in" / "train" / "bee" / "more").symlink_to(tmp_path / "full" / "bee")
+    assert count_samples(prepare("folder", tmp_path / "in")[0]) == {"train": 3}
 
 
 @pytest.mark.case("Classes without test images")
@@ -188,8 +189,9 @@ def test_a_class_without_test_images_is_reported(prepare, tmp_path, picture):
 def test_class_folders_can_be_converted(prepare, run_inline, tmp_path, picture):
     for name in ("ant", "bee"):
         write(tmp_path / "in" / name / "1.jpg", picture(1))
-    manifest, _ = prepare("", tmp_path / "in", command=("convert",))
+    manifest, messages = prepare("", tmp_path / "in", command=("convert",))
     assert manifest["classes"] == ["ant", "bee"]
+    assert "in: class folders: 2 classes, no test images\n" in messages
     (tmp_path / "in" / "ant").rename(tmp_path / "else")
     (tmp_path / "in" / "bee").rename(tmp_path / "other")
     outcome = run_inline("data", "convert", tmp_path / "in", tmp_path / "copy")
@@ -282,6 +284,16 @@ def test_a_run_that_skipped_images_continues_in_the_right_place(
     }
 
 
+def test_a_run_without_skip_damaged_does_not_continue_one_with_it(refuse, tmp_path, picture):
+    root = tmp_path / "in"
+    write(root / "train" / "ant" / "1.jpg", picture(1))
+    write(root / "train" / "ant" / "2.jpg", picture(2)[:-100])
+    write(root / "val" / "ant" / "x\ty.jpg", picture(3))  # its name ends the run
+    assert "has a tab or a line end" in refuse("folder", root, "--skip-damaged")
+    message = refuse("folder", root)
+    assert "starting from the beginning" in message and "2.jpg: not a complete" in message
+
+
 def test_a_source_without_any_readable_image_is_refused(refuse, tmp_path, picture):
     write(tmp_path / "in" / "ant" / "1.jpg", picture(1)[:300])
     assert "no train image can be read" in refuse("folder", tmp_path / "in", "--skip-damaged")
@@ -348,12 +360,20 @@ def test_databases_are_found_by_the_words_in_their_names(prepare, tmp_path, trai
     manifest, _ = prepare("", source, command=("convert",))
     assert count_samples(manifest) == {"train": 4, "test": 2}
     (tmp_path / "out").rename(tmp_path / "first")
-    manifest, _ = prepare("", f"{source}/{train}", command=("convert",))
+    manifest, messages = prepare("", tmp_path / "in", command=("convert",))
+    assert count_samples(manifest) == {"train": 4, "test": 2}
+    assert f"lmdb: training set {train}, test set {test}\n" in messages
+    (tmp_path / "out").rename(tmp_path / "second")
+    manifest, messages = prepare("", f"{source}/{train}", command=("convert",))
     assert count_samples(manifest) == {"train": 4}
+    assert f"training set {train}, no test set" in messages
 
 
 @pytest.mark.case("RecordIO without index, in parts, with label vectors")
-@pytest.mark.parametrize("names", [["train.rec"], ["train_0.rec", "train_1.rec"]])
+@pytest.mark.parametrize(
+    "names",
+    [["train.rec"], ["train_1.rec", "train_2.rec"], ["train.rec.part000", "train.rec.part001"]],
+)
 def test_recordio_is_read_without_an_index_and_in_parts(prepare, tmp_path, names):
     for number, name in enumerate(names):
         place_records("recordio", tmp_path / "in" / name, 3, first=3 * number)
@@ -385,6 +405,8 @@ def test_label_vectors_are_refused(run_inline, tmp_path):
         (["a-train.tfrecord", "b-train.tfrecord"], "two possible training sets, a-train.tfrecord"),
         (["train.tfrecord", "a-val.tfrecord", "b-val.tfrecord"], "two possible test sets"),
         (["train-00000-of-00002", "train-00002-of-00002"], "shards are missing"),
+        (["train/a-00001-of-00002"], "shards are missing"),
+        (["train-00000-of-00002", "train-00001-of-00003"], "shards are missing"),
         (["train_0.tfrecord", "train_2.tfrecord"], "shards are missing"),
         (["test.tfrecord"], "has no training set"),
         (["train-val.tfrecord"], "rename it"),
@@ -470,6 +492,7 @@ def test_features_of_other_tools_are_read(prepare, run_inline, tmp_path):
         ({"image": png, "image_raw": png, "label": 0}, "it has image and image_raw"),
         ({"photo": png, "label": 0}, "it has no feature image/encoded, image, image_raw, encoded"),
         ({"image_raw": pixels.tobytes()[1:], "label": 0, **shape}, "neither JPEG nor PNG"),
+        ({"image": bytes(24), "label": 0, "height": 4, "width": 3, "depth": 2}, "neither JPEG nor"),
     ):
         write_examples(tmp_path / "in" / "train.tfrecord", features)
         assert words in convert(run_inline, tmp_path, source)
@@ -541,12 +564,19 @@ def test_labels_that_begin_at_1_are_reported_and_shifted(prepare, run_inline, tm
 @pytest.mark.case("Record files in the order of their classes")
 @pytest.mark.parametrize(
     "labels, ordered",
-    [([0] * 30 + [1] * 30, True), ([0, 1] * 30, False), ([0] * 59 + [1], False), ([0] * 60, False)],
+    [
+        ([0] * 30 + [1] * 30, True),
+        ([0, 1] * 30, False),
+        ([0, 0, 1, 1] * 15, False),  # 30 runs, of 31 expected ones
+        ([0] * 59 + [1], False),
+        ([0] * 60, False),
+        ([0] * 5 + [1] * 5, False),  # too few to know
+    ],
 )
 def test_record_files_in_the_order_of_their_classes_are_reported(
     prepare, tmp_path, labels, ordered
 ):
-    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 60, labels=labels)
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", len(labels), labels=labels)
     source = f"tfrecord:{tmp_path / 'in'}"
     manifest, messages = prepare("", source, "--format", "tfrecord", command=("convert",))
     assert manifest["splits"]["train"]["ordered"] is ordered
@@ -563,3 +593,188 @@ def test_a_native_reader_of_ordered_records_is_warned_about(prepare, run_inline,
     for loader, count in (("native", 1), ("xfbench", 0)):
         outcome = run_inline(*line, tmp_path / "out", "--loader", loader)
         assert outcome.stderr.count("ordered by class") == count, outcome.stderr
+
+
+@pytest.mark.case("Validation sets by their usual names")
+@pytest.mark.parametrize(
+    "kind, train, test",
+    [
+        ("folder", "training", "validation"),
+        ("folder", "Train", "Test"),
+        ("imagenet", "train", "validation"),
+        ("imagenet", "Training", "Val"),
+    ],
+)
+def test_folders_of_splits_have_several_names(prepare, tmp_path, picture, kind, train, test):
+    for folder in (train, test):
+        for name in ("ant", "bee"):
+            write(tmp_path / "in" / folder / name / "1.JPEG", picture(1))
+    manifest, messages = prepare(kind, tmp_path / "in")
+    assert manifest["classes"] == ["ant", "bee"]
+    assert count_samples(manifest) == {"train": 2, "test": 2}
+    assert f"in: class folders: 2 classes in {train}, test images in {test}\n" in messages
+
+
+def test_the_published_test_images_of_imagenet_are_not_read(prepare, tmp_path, picture):
+    for name in ("train/ant/1.JPEG", "train/bee/1.JPEG", "test/0001.JPEG"):
+        write(tmp_path / "in" / name, picture(1))
+    manifest, messages = prepare("imagenet", tmp_path / "in")
+    assert count_samples(manifest) == {"train": 2} and "no test images" in messages
+
+
+def test_several_folders_of_one_split_are_named(prepare, tmp_path, picture):
+    for folder in ("train", "training", "val", "test"):
+        write(tmp_path / "in" / folder / "ant" / "1.png", picture(1, kind="PNG"))
+    _, messages = prepare("folder", tmp_path / "in")
+    assert "training is left out: train has the training images" in messages
+    assert "val is left out: test has the test images" in messages
+
+
+def test_folders_that_are_no_classes_are_refused(refuse, tmp_path, picture):
+    for name in ("ant", "bee"):
+        write(tmp_path / "in" / "pictures" / name / "1.jpg", picture(1))
+    message = refuse("folder", tmp_path / "in")
+    assert "only one class, pictures, whose images are in folders" in message
+    (tmp_path / "in" / "pictures").rename(tmp_path / "in" / "validation")
+    assert "has the folder validation, but no folder train" in refuse("folder", tmp_path / "in")
+
+
+def test_outer_folders_of_nested_images_are_reported(prepare, tmp_path, picture):
+    for name in ("a/ant", "b/bee", "b/bug"):
+        write(tmp_path / "in" / name / "1.jpg", picture(1))
+    _, messages = prepare("folder", tmp_path / "in")
+    assert "3 images are in nested folders, such as a/ant/1.jpg" in messages
+
+
+@pytest.mark.parametrize("options", [(), ("--format", "folder")])
+def test_names_with_unusual_characters_are_kept(prepare, tmp_path, picture, options):
+    names = ["a\u2028b.jpg", "c\x85d.jpg", "e\xa0.jpg", "f g.jpg", "h\x1ci.jpg"]
+    for name in names:
+        write(tmp_path / "in" / "ant" / name, picture(1))
+        write(tmp_path / "in" / "ant" / f"bad{name}", picture(1)[:-100])
+    manifest, _ = prepare("folder", tmp_path / "in", "--skip-damaged", *options)
+    assert sorted(manifest["splits"]["train"]["skipped"]) == [f"ant/bad{name}" for name in names]
+    keys = [sample.key for sample in open_prepared(tmp_path / "out").splits["train"]]
+    assert sorted(keys) == [f"ant/{name}" for name in names]
+
+
+def test_a_folder_whose_name_is_not_utf_8_needs_another_name(prepare, refuse, tmp_path, picture):
+    root = tmp_path / os.fsdecode(b"b\xe4ume")
+    write(root / "ant" / "1.jpg", picture(1))
+    assert "choose a name with --as" in refuse("folder", root)
+    assert prepare("folder", root, "--as", "trees")[0]["name"] == "trees"
+
+
+def test_idx_files_are_read_whatever_their_names_say_of_compression(prepare, mnist):
+    root = mnist(3, 2)
+    path = root / "train-images-idx3-ubyte"
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    path = root / "t10k-labels-idx1-ubyte"
+    path.rename(root / f"{path.name}.gz")
+    assert count_samples(prepare("mnist", root)[0]) == {"train": 3, "test": 2}
+
+
+def test_images_of_unknown_formats_are_refused_with_their_first_bytes(refuse, tmp_path, picture):
+    write(tmp_path / "in" / "ant" / "1.jpg", b"\0\0\0\x18ftypheic" + bytes(99))
+    assert "ant/1.jpg: not a complete JPEG or PNG file: it begins with 00 00 00 18" in refuse(
+        "folder", tmp_path / "in"
+    )
+    png = picture(1, kind="PNG")
+    gamma = struct.pack(">I", 2) + b"gAMA\0\0" + struct.pack(">I", zlib.crc32(b"gAMA\0\0"))
+    write(tmp_path / "in" / "ant" / "1.jpg", png[:-12] + gamma + png[-12:])
+    assert "ant/1.jpg: not a complete JPEG or PNG file" in refuse("folder", tmp_path / "in")
+
+
+def test_missing_folders_and_unknown_formats_are_refused(run_inline, tmp_path):
+    for source in (tmp_path / "nothing", f"webdataset:{tmp_path}"):
+        message = convert(run_inline, tmp_path, source)
+        assert "is not a folder, or FORMAT:FOLDER with one of folder, tfrecord" in message
+
+
+def test_names_that_are_not_utf_8_are_refused_or_skipped(prepare, refuse, tmp_path, picture):
+    root = tmp_path / "in"
+    write(root / "ant" / "1.jpg", picture(1))
+    write(root / "ant" / os.fsdecode(b"b\xe4r.jpg"), picture(1))
+    assert "is not UTF-8: rename the file" in refuse("folder", root)
+    manifest, _ = prepare("folder", root, "--skip-damaged")
+    assert manifest["splits"]["train"]["skipped"] == ["ant/b\\xe4r.jpg"]
+    (tmp_path / "out").rename(tmp_path / "first")
+    (root / "ant").rename(root / os.fsdecode(b"b\xe4r"))
+    assert "is not UTF-8: rename it" in refuse("folder", root, "--skip-damaged")
+
+
+def test_a_list_is_split_at_line_ends_only(prepare, tmp_path, picture):
+    root, names = write_listed(tmp_path / "in", picture), ["x\u2028y.jpg", "x\xa0", "x z.jpg"]
+    for name in names:
+        write(root / "val" / name, picture(1))
+    (root / "val.txt").write_text("".join(f"{name} \t0\n" for name in names), encoding="utf-8")
+    assert count_samples(prepare("imagenet", root)[0]) == {"train": 2, "test": 3}
+
+
+def test_the_first_record_may_be_damaged(prepare, run_inline, tmp_path, picture):
+    examples = [{"image": picture(number), "label": 0} for number in range(3)]
+    examples[0]["image"] = examples[0]["image"][:-100]
+    write_examples(tmp_path / "in" / "train.tfrecord", *examples)
+    source = f"tfrecord:{tmp_path / 'in'}"
+    assert "not a complete JPEG" in convert(run_inline, tmp_path, source)
+    manifest, _ = prepare("", source, "--skip-damaged", command=("convert",))
+    assert count_samples(manifest) == {"train": 2}
+    write_examples(tmp_path / "in" / "train.tfrecord", examples[0])
+    (tmp_path / "out").rename(tmp_path / "first")
+    assert "not a complete JPEG" in convert(run_inline, tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    "form, name", [("tfrecord", "birds-train-0.tfrecord"), ("recordio", "train.rec")]
+)
+def test_record_files_are_recognized(prepare, run_inline, tmp_path, form, name):
+    place_records(form, tmp_path / "in" / name, 3)
+    place_records(form, tmp_path / "in" / name.replace("train", "val"), 1)
+    manifest, messages = prepare("", tmp_path / "in", command=("convert",))
+    assert count_samples(manifest) == {"train": 3, "test": 1}
+    assert f"in: {form}: training set " in messages
+    (tmp_path / "out").rename(tmp_path / "first")
+    place_records("lmdb", tmp_path / "in" / "train_lmdb", 1)
+    message = convert(run_inline, tmp_path, tmp_path / "in")
+    assert "has files of lmdb and " in message and f"lmdb:{tmp_path / 'in'}" in message
+    (tmp_path / "in" / "train_lmdb" / "data.mdb").rename(tmp_path / "in" / "train_lmdb" / "1.jpg")
+    message = convert(run_inline, tmp_path, tmp_path / "in")
+    assert f"has files of {form} and folders with images" in message
+
+
+def test_names_of_classes_come_from_a_file(prepare, run_inline, tmp_path):
+    source, names = f"tfrecord:{tmp_path / 'in'}", tmp_path / "names.txt"
+    place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 3, labels=[1, 2, 3])
+    names.write_bytes("\ufeffn01 ant, emmet\r\nbee\r\nölkäfer\r\n".encode())
+    options = ("--classes-file", names, "--label-offset", "1")
+    manifest, _ = prepare("", source, *options, "--format", "folder", command=("convert",))
+    assert manifest["classes"] == ["n01 ant, emmet", "bee", "ölkäfer"]
+    keys = [sample.key for sample in open_prepared(tmp_path / "out").splits["train"]]
+    assert [key.split("/")[0] for key in keys] == manifest["classes"]
+    prepared_set = (tmp_path / "out").rename(tmp_path / "first")
+    for folder, content, words in (
+        (source, "a\nb\nc\n", "label 3 of image2 is invalid: there are 3 classes"),
+        (source, "a\n\nb\n", "names.txt, line 2: '' is no name of a class"),
+        (source, "a\nb\n../c\n", "names.txt, line 3: '../c' is no name of a class"),
+        (source, "a\nb\na\n", "names.txt, line 3: the class a occurs twice"),
+        (prepared_set, "a\n", "--classes-file works only with FORMAT:DIR"),
+    ):
+        names.write_text(content)
+        line = ["data", "convert", folder, tmp_path / "out", "--classes-file", names]
+        outcome = run_inline(*line)
+        assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
+    names.write_bytes(b"\xe4\n")
+    assert run_inline("data", "convert", source, tmp_path / "out", *options).returncode == 2
+
+
+def test_an_index_next_to_a_file_defines_the_order(prepare, run_inline, tmp_path):
+    write_records("recordio", tmp_path / "in", 3)
+    index = tmp_path / "in" / "train.idx"
+    index.write_text("".join(reversed(index.read_text().splitlines(True))))
+    source = f"recordio:{tmp_path / 'in'}"
+    prepare("", source, command=("convert",))
+    samples = open_prepared(tmp_path / "out").splits["train"]
+    assert [int(sample.image[0, 0, 0]) for sample in samples] == [2, 1, 0]
+    (tmp_path / "out").rename(tmp_path / "first")
+    index.write_text("0\t0\n")
+    assert "train.idx lacks 2 records" in convert(run_inline, tmp_path, source)

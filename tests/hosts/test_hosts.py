@@ -20,6 +20,8 @@ pytestmark = pytest.mark.deep  # some seconds for all hosts together
 
 ROOT = Path(__file__).parents[2]
 ABSENT = {"cgroup_cpus": None, "cgroup_memory_bytes": None, "accelerators": []}
+# What the doctor says of a host, unless its description expects something else.
+STATES = {"cgroup": "ok", "cores": "ok", "governor": "ok", "turbo": "ok", "nvidia-smi": None}
 TOPOLOGY = ("sockets", "threads_per_core", "numa_nodes")
 
 
@@ -106,5 +108,9 @@ def test_host_is_described_as_it_is(answers, name):
     assert answer["threads"] == expected["cores"]
     assert answer["laid_out"] == [sorted(parse_cpus(text)) for text in laid_out]
     findings = {each["check"]: each["state"] for each in answer["doctor"]}
+    states = {**STATES, "gpu": "ok" if expected["accelerators"] else None, **states}
     assert {key: findings.get(key) for key in states} == states
-    assert ("gpu" in findings) == bool(expected["accelerators"])
+    details = {each["check"]: each["detail"] for each in answer["doctor"]}
+    assert f"{expected['cores']} " in details["cores"]
+    if expected["cgroup_cpus"] is not None:
+        assert details["cgroup"] == f"limited to {expected['cgroup_cpus']:g} CPUs by a cgroup quota"

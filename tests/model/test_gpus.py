@@ -260,9 +260,9 @@ def print_from_nvidia_smi(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     caches = machine.list_accelerator_models, machine.list_accelerator_messages
 
-    def print_lines(*lines):
+    def print_lines(*lines, status=0):
         text = "".join(f"{line}\n" for line in lines)
-        program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\n")
+        program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nexit {status}\n")
         program.chmod(0o755)
         for each in caches:
             each.cache_clear()
@@ -280,6 +280,17 @@ def test_sentences_of_nvidia_smi_are_reported_and_are_no_models(print_from_nvidi
     findings = doctor._check_accelerators()
     assert [finding.check for finding in findings] == ["nvidia-smi", "gpu"]
     assert MESSAGES[1] in findings[0].detail
+
+
+@pytest.mark.parametrize(
+    ("status", "models"), [(8, MODELS[:1]), (14, MODELS[:1]), (15, MODELS[:1]), (6, []), (9, [])]
+)
+def test_models_are_known_if_nvidia_smi_fails_for_another_device(
+    print_from_nvidia_smi, status, models
+):
+    print_from_nvidia_smi(MODELS[0], MESSAGES[3], status=status)
+    assert machine.list_accelerator_models() == models
+    assert machine.list_accelerator_messages() == [MESSAGES[3]] * len(models)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from tests import memory_limits
 from xfbench.host import doctor
-from xfbench.worker import cgroup
+from xfbench.worker import cgroup, mounts
 
 
 @pytest.fixture
@@ -88,8 +88,41 @@ def test_cgroup_v1_limits_are_read_per_controller(write_groups):
 
 @pytest.mark.parametrize("path", ["/docker/abc", "/../../system.slice"])
 def test_container_limits_are_read_from_the_cgroup_root(write_groups, path):
-    write_groups(f"0::{path}\n", {"memory.max": "4000", "memory.current": "1"})
+    files = {"memory.max": "4000", "memory.current": "1", "../memory.max": "1"}
+    write_groups(f"0::{path}\n", files)
     assert (cgroup.memory_limit_bytes(), cgroup.free_memory_below_limit_bytes()) == (4000, 3999)
+
+
+@pytest.mark.parametrize("text", ["-1", "9223372036854771712", "9223372036854710272", "max"])
+def test_values_that_mean_no_limit_are_no_limits(write_groups, text):
+    files = {"memory/a/memory.limit_in_bytes": text, "cpu/a/cpu.cfs_quota_us": "-1"}
+    write_groups("5:memory:/a\n3:cpu:/a\n", {**files, "cpu/a/cpu.cfs_period_us": "100000"})
+    assert cgroup.memory_limit_bytes() is cgroup.cpu_limit() is None
+    assert cgroup.list_unknown_limits() == []
+
+
+@pytest.mark.parametrize(
+    ("root", "group", "file"),
+    [
+        ("/box/7", "/box/7", "cpu.max"),
+        ("/box/7", "/box/7/step", "step/cpu.max"),
+        ("/box/7", "/box/7/step", "cpu.max"),
+        ("/", "/box/7", "box/cpu.max"),
+        ("/elsewhere", "/box/7", "box/7/cpu.max"),
+    ],
+)
+def test_a_mount_may_show_a_part_of_the_hierarchy(
+    write_groups, tmp_path, monkeypatch, root, group, file
+):
+    write_groups(f"0::{group}\n", {f"b c/{file}": "150000 100000", "old/cpu.max": "100000 100000"})
+    point = str(tmp_path / "cgroup").replace(" ", "\\040")
+    lines = [
+        f"40 1 0:40 / {point}/old rw - cgroup cgroup rw,cpu",
+        f"41 1 0:41 {root} {point}/b\\040c rw - cgroup2 cgroup rw",
+        f"42 1 0:42 / {point}/old rw - tmpfs cgroup rw",
+    ]
+    monkeypatch.setattr(cgroup, "list_mounts", lambda: mounts.list_mounts("\n".join(lines)))
+    assert cgroup.cpu_limit() == 1.5
 
 
 @pytest.mark.parametrize("name", ["cpu,cpuacct", "cpuacct,cpu", "cpu", "cpu,cpuacct,cpuset"])

@@ -51,6 +51,11 @@ def test_peak_memory_includes_running_children(start_child):
     assert observe.peak_rss_bytes_with_descendants() - before >= 2**28
 
 
+def test_a_name_of_a_process_adds_no_line_to_its_status(tmp_path):
+    (tmp_path / "status").write_text("Name:\ta\x1cVmHWM: 9 kB\nVmHWM:\t    5 kB\n")
+    assert observe._peak_rss_bytes_of(tmp_path) == 5 * 1024
+
+
 def test_cpu_time_of_children_includes_time_in_the_kernel(start_child):
     before = observe.descendants_cpu_seconds()
     start_child("import os\nwhile os.times().system < 0.5: os.urandom(10**6)")

@@ -36,6 +36,7 @@ ARM = "processor\t: 0\nCPU implementer\t: {}\nCPU part\t: {}\n"
             "RISC-V vendor 0x5b7 core 0x0",
         ),
         ("hart\t: 0\nisa\t: rv64imafdc\n", "RISC-V rv64imafdc"),
+        ("hart\t: 0\nisa\t: rv64\nuarch\t: a,b1\nmvendorid\t: 0x1\nmarchid\t: 0x2\n", "a,b1"),
         (
             "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t: 1\nmodel name\t: unknown\n",
             "AuthenticAMD family 25 model 1",

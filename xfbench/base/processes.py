@@ -39,12 +39,14 @@ _thread_state = threading.local()
 class CommandError(XfbenchError):
     """The error of a command that failed, timed out or could not be started.
 
-    `status`: exit status, negative for a signal; None if the command was not started or timed out.
+    - `status`: exit status, negative for a signal; None if the command was not started or timed
+      out.
+    - `output`: standard output of a command that failed.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, output: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.output = status, output
 
 
 @dataclass(frozen=True)
@@ -336,10 +338,12 @@ def output(
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CommandError(f"{argv[0]}: no answer within {timeout:g} s") from error
             raise
+    output_text = process.stdout.decode(errors="replace")
     if process.returncode:
-        message = (process.stderr or process.stdout).decode(errors="replace").strip()
-        raise CommandError(f"{Path(argv[0]).name} failed: {message[-2000:]}", process.returncode)
-    return process.stdout.decode(errors="replace")
+        message = (process.stderr.decode(errors="replace") or output_text).strip()[-2000:]
+        name = Path(argv[0]).name
+        raise CommandError(f"{name} failed: {message}", process.returncode, output_text)
+    return output_text
 
 
 def _terminate(process: subprocess.Popen[bytes]) -> None:

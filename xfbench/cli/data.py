@@ -136,8 +136,8 @@ def convert(
         str,
         typer.Argument(
             metavar="FROM",
-            help="Data set to convert: the folder of a prepared data set, or FORMAT:FOLDER for "
-            "files that another tool wrote.",
+            help="Data set to convert: the folder of a prepared data set or of class folders, or "
+            "FORMAT:FOLDER for files that another tool wrote.",
         ),
     ],
     to: Annotated[Path, typer.Argument(help="Folder to create.")],
@@ -152,14 +152,20 @@ def convert(
             min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
         ),
     ] = 0,
+    classes_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the names of the classes, one in a line, in the order of their labels."
+        ),
+    ] = None,
     skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a data set to another format, size or encoding.
 
     The order of the samples stays the same. Exception: for folder:DIR, samples are shuffled with a
-    fixed seed, because class folders define no order. If another tool wrote the data set, name its
-    format, such as tfrecord:DIR.
+    fixed seed, because class folders define no order. FORMAT:DIR names
+    the format of another tool's files, such as tfrecord:DIR.
 
     \b
         xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -173,6 +179,8 @@ def convert(
         data_source = sources.open_data_set_as_source(source)
         if label_offset:
             data_source = sources.shift_labels(data_source, label_offset)
+        if classes_file:
+            data_source = sources.name_classes(data_source, classes_file)
         _make_data_set(
             _rename_source(data_source, set_name),
             to,
@@ -272,6 +280,8 @@ def _rename_source(source: Source, name: str | None) -> Source:
     from xfbench.base import errors
 
     if name is None:
+        if any("\ud800" <= letter <= "\udfff" for letter in source.name):
+            raise errors.UsageError("the name of the folder is not UTF-8: choose a name with --as")
         return source
     if not name or set(name) & set("/,\\\n\t "):
         raise errors.UsageError(f"--as {name!r}: a name must not have spaces, commas or slashes")

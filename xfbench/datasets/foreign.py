@@ -15,7 +15,8 @@ from xfbench.worker.formats import Damaged, check_file, lmdb, recordio, tfrecord
 from xfbench.worker.formats.folder import is_left_behind
 from xfbench.worker.samples import Sample
 
-_TRAIN = ("train", "training")
+TRAIN = ("train", "training")
+"""Words for the images to train with."""
 TEST = ("test", "testing", "val", "validation", "valid", "eval")
 """Words for the images to test with. If several sets have such words, the first word counts."""
 _NUMBER = r"(?:[-_.](?P<number>\d+)(?:-of-(?P<count>\d+))?)?"
@@ -31,7 +32,7 @@ _NAMES = {
 class _FileSet:
     """Files that contain one split: `parts` has the number (or None) and the path of each.
 
-    `count` is the number of parts that the names tell, or None.
+    `counts` has the number of parts that each name tells, or None.
     """
 
     name: str
@@ -52,7 +53,45 @@ def open_splits(
     train, test, remarks = _choose_splits(root, format_name, file_sets)
     read = _READERS[format_name]
     test_samples = read(_ordered_paths(test)) if test else None
-    return read(_ordered_paths(train)), test_samples, tuple(remarks)
+    train_samples = read(_ordered_paths(train))
+    remarks.insert(0, f"{root}: {format_name}: {_describe_sets(train, test)}")
+    return train_samples, test_samples, tuple(remarks)
+
+
+def recognize_format(root: Path) -> str | None:
+    """Return the format of another tool's files in the folder `root`, or None if it has none.
+
+    Raises Damaged if there are files of several formats.
+    """
+    folders = [root, *(path for path in _list_visible(root) if path.is_dir())]
+    files = [
+        path
+        for folder in folders
+        if folder == root or (folder / "data.mdb").is_file() or any(_find_words(folder.name))
+        for path in folder.iterdir()
+        if not is_left_behind(path.name) and not path.is_dir()
+    ]
+    recognized = {
+        "lmdb": any(_is_database_file(path) for path in files),
+        "tfrecord": any(_match_name(path, "tfrecord") for path in files),
+        "recordio": any(_match_name(path, "recordio") for path in files),
+    }
+    formats = [name for name, is_present in recognized.items() if is_present]
+    if len(formats) > 1:
+        raise Damaged(
+            f"{root} has files of {' and '.join(formats)}: write which ones to read, such as "
+            f"{formats[0]}:{root}"
+        )
+    return formats[0] if formats else None
+
+
+def _describe_sets(train: _FileSet, test: _FileSet | None) -> str:
+    def describe(file_set: _FileSet) -> str:
+        count = len(file_set.parts)
+        return file_set.name if count == 1 else f"{file_set.name} ({count} files)"
+
+    text = f"training set {describe(train)}"
+    return f"{text}, test set {describe(test)}" if test else f"{text}, no test set"
 
 
 _READERS: dict[str, Callable[[list[Path]], Sequence[Sample]]] = {
@@ -65,7 +104,7 @@ _READERS: dict[str, Callable[[list[Path]], Sequence[Sample]]] = {
 def _choose_splits(
     root: Path, format_name: str, file_sets: Sequence[_FileSet]
 ) -> tuple[_FileSet, _FileSet | None, list[str]]:
-    train = [file_set for file_set in file_sets if file_set.word in _TRAIN]
+    train = [file_set for file_set in file_sets if file_set.word in TRAIN]
     tests = sorted(
         (file_set for file_set in file_sets if file_set.word in TEST),
         key=lambda file_set: TEST.index(file_set.word or ""),
@@ -103,31 +142,44 @@ def _list_databases(root: Path, _: str) -> Iterator[_FileSet]:
     for path in _list_visible(root):
         if path.is_dir() and (path / "data.mdb").exists():
             yield _FileSet(path.name, _split_word(path.name), [(None, path / "data.mdb")])
-        elif not path.is_dir() and path.suffix in (".lmdb", ".mdb") and path.name != "lock.mdb":
+        elif not path.is_dir() and _is_database_file(path):
             yield _FileSet(path.name, _split_word(path.name), [(None, path)])
+
+
+def _is_database_file(path: Path) -> bool:
+    return path.suffix in (".lmdb", ".mdb") and path.name != "lock.mdb"
 
 
 def _list_record_files(root: Path, format_name: str) -> Iterator[_FileSet]:
     """Yield the sets of files in `root`, and those in its folders whose names tell a split."""
     if not root.is_dir():
         raise Damaged(f"{root} is not a folder")
-    file_sets: dict[tuple[str, str], _FileSet] = {}
     for path in _list_visible(root):
-        if path.is_dir():
-            if word := _split_word(path.name):
-                nested = _FileSet(path.name, word)
-                for place in _list_visible(path):
-                    _add_part(nested, place, format_name)
-                if nested.parts:
-                    nested.parts = [(None, place) for _, place in nested.parts]
-                    yield nested
-        elif match := _match_name(path, format_name):
+        if path.is_dir() and (word := _split_word(path.name)):
+            nested = _group_files(_list_visible(path), format_name)
+            for file_set in nested:
+                if file_set.counts != {None}:
+                    _ordered_paths(file_set)  # raises Damaged if a part is missing
+            places = sorted(place for file_set in nested for _, place in file_set.parts)
+            if places:
+                yield _FileSet(path.name, word, [(None, place) for place in places])
+    for file_set in _group_files(_list_visible(root), format_name):
+        file_set.word = _split_word(file_set.name)
+        yield file_set
+
+
+def _group_files(paths: Sequence[Path], format_name: str) -> list[_FileSet]:
+    """Return the sets of record files whose names differ only in a number."""
+    file_sets: dict[tuple[str, str], _FileSet] = {}
+    for path in paths:
+        match = None if path.is_dir() else _match_name(path, format_name)
+        if match:
             group = match["head"], match["suffix"] or ""
-            file_set = file_sets.setdefault(
-                group, _FileSet("".join(group), _split_word(match["head"]))
-            )
-            _add_part(file_set, path, format_name)
-    yield from file_sets.values()
+            file_set = file_sets.setdefault(group, _FileSet("".join(group), None))
+            number = match["number"] or match.groupdict().get("part")
+            file_set.parts.append((None if number is None else int(number), path))
+            file_set.counts.add(None if match["count"] is None else int(match["count"]))
+    return list(file_sets.values())
 
 
 def _list_visible(folder: Path) -> list[Path]:
@@ -143,24 +195,22 @@ def _match_name(path: Path, format_name: str) -> re.Match[str] | None:
     return match
 
 
-def _add_part(file_set: _FileSet, path: Path, format_name: str) -> None:
-    match = None if path.is_dir() else _match_name(path, format_name)
-    if match:
-        number = match["number"] or match.groupdict().get("part")
-        file_set.parts.append((None if number is None else int(number), path))
-        file_set.counts.add(None if match["count"] is None else int(match["count"]))
-
-
 def _split_word(name: str) -> str | None:
     """Return the word in a name that tells a split, or None.
 
     Raises Damaged if the name has a word for training and one for tests.
     """
-    words = re.findall("[a-z]+", name.lower())
-    train, test = (next((w for w in words if w in known), None) for known in (_TRAIN, TEST))
+    train, test = _find_words(name)
     if train and test:
         raise Damaged(f"{name} has the words {train} and {test} in its name: rename it")
     return train or test
+
+
+def _find_words(name: str) -> tuple[str | None, str | None]:
+    """Return the word for training in a name, and the word for tests. None if there is none."""
+    words = re.findall("[a-z]+", name.lower())
+    train, test = (next((w for w in words if w in known), None) for known in (TRAIN, TEST))
+    return train, test
 
 
 def _ordered_paths(file_set: _FileSet) -> list[Path]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import struct
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -47,14 +47,10 @@ _OTHER_FORMATS = {
     b"P6": "PPM",
 }
 """Formats that are decoded when a data set is made, by the first bytes of a file."""
-_DECODER_ERRORS = (
-    *(OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, AttributeError),
-    *(EOFError, RuntimeError, struct.error, zlib.error),
-)
-"""Pillow's decoders raise these for damaged files."""
 _OTHER_SUFFIXES = (".jpe", ".jfif", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 _SUFFIXES = (*folder.SUFFIXES, *_OTHER_SUFFIXES)
-_VALIDATION = ("test", "val", "validation", "valid")
+_IMAGENET_TEST = ("val", "validation", "valid", "eval", "test")
+"""Names of the folder with the images to test with. The published `test` has no labels."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +117,13 @@ def listing_digest(samples: Sequence[Sample]) -> str | None:
 
 
 def sample_name(samples: Sequence[Sample], index: int) -> str:
-    """Return the name of an image file, or "sample N" for other samples."""
-    return samples.listed[index][0] if isinstance(samples, _FileSamples) else f"sample {index}"
+    """Return the name of an image file, or "sample N" for other samples.
+
+    Bytes of a name that are not UTF-8 are escaped.
+    """
+    if not isinstance(samples, _FileSamples):
+        return f"sample {index}"
+    return os.fsencode(samples.listed[index][0]).decode(errors="backslashreplace")
 
 
 def _read_image_sample(path: Path, key: str, label: int) -> Sample:
@@ -130,6 +131,8 @@ def _read_image_sample(path: Path, key: str, label: int) -> Sample:
 
     No reader of a framework reads the other formats, so a data set does not store them.
     """
+    if not _is_unicode(key):
+        raise Damaged(f"the name of {path} is not UTF-8: rename the file")
     content = read_image_path(path)
     image_format = next(
         (name for start, name in _OTHER_FORMATS.items() if content.startswith(start)), None
@@ -143,8 +146,9 @@ def _read_image_sample(path: Path, key: str, label: int) -> Sample:
         if picture.width * picture.height > pictures.MAX_PIXELS:
             raise Damaged(f"{path} has more than {pictures.MAX_PIXELS:,} pixels")
         picture.load()
-    except (*_DECODER_ERRORS, Image.DecompressionBombError) as error:
-        raise Damaged(f"{path}: not a complete {image_format} file: {error}") from error
+    except (*pictures.DECODER_ERRORS, Image.DecompressionBombError) as error:
+        cause = f"it begins with {content[:8].hex(' ')}" if "BytesIO" in str(error) else error
+        raise Damaged(f"{path}: not a complete {image_format} file: {cause}") from error
     if picture.mode[:1] in "IF":
         raise Damaged(f"{path} has pixels of more than 8 bits: convert it to PNG first")
     return Sample(key, label, pictures.pixels_from_image(picture.convert("RGB")))
@@ -196,7 +200,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         raise Damaged(f"{root} has no file {names[0]} (or .gz): MNIST has four IDX files")
     count = 1 + dimensions
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with gzip.open(path) if _is_compressed(path, magic) else path.open("rb") as file:
             start = file.read(4 * count)
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
@@ -216,6 +220,13 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     if not value_count:
         raise Damaged(f"{path} is empty: {' × '.join(map(str, header[1:]))} values")
     return values.reshape(header[1:])
+
+
+def _is_compressed(path: Path, magic: int) -> bool:
+    """Return whether a file is compressed. Browsers decompress some files and keep their names."""
+    with path.open("rb") as file:
+        start = file.read(4)
+    return start[:2] == b"\x1f\x8b" or (path.suffix == ".gz" and start != magic.to_bytes(4, "big"))
 
 
 def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
@@ -270,18 +281,24 @@ def open_image_folder(root: Path) -> Source:
     """Open a folder of images.
 
     `root` contains class folders, or a folder `train` that contains class folders. If `train`
-    exists, test images may be in class folders of `test`, `val`, `validation` or `valid`.
+    exists, test images may be in class folders of `test`, `val` or another name in `foreign.TEST`.
     """
-    train = root / "train" if (root / "train").is_dir() else root
-    classes = folder.list_class_names(train)
-    found = [name for name in _VALIDATION if train != root and (root / name).is_dir()]
-    remarks = [f"{root / name} is left out: {found[0]} has the test images" for name in found[1:]]
+    train, *others = _find_folders(root, foreign.TRAIN) or [root]
+    tests = _find_folders(root, foreign.TEST)
+    if train == root:
+        if tests and any(path.is_dir() for path in tests[0].iterdir()):
+            raise Damaged(f"{root} has the folder {tests[0].name}, but no folder train")
+        tests = []
+    classes = _list_classes(train)
+    remarks = [_describe_class_folders(root, train, classes, tests[0] if tests else None)]
+    remarks += [f"{path} is left out: {train.name} has the training images" for path in others]
+    remarks += [f"{path} is left out: {tests[0].name} has the test images" for path in tests[1:]]
     splits: dict[Split, Sequence[Sample]] = {
         "train": _samples_of_class_folders(train, classes, classes, remarks)
     }
-    if found:
+    if tests:
         splits["test"] = _samples_of_class_folders(
-            root / found[0], classes, classes, remarks, may_lack_classes=True
+            tests[0], classes, classes, remarks, may_lack_classes=True
         )
     name = root.resolve().name
     return Source(
@@ -293,6 +310,44 @@ def open_image_folder(root: Path) -> Source:
         True,
         remarks=tuple(remarks),
         origin=str(root.resolve()),
+    )
+
+
+def _find_folders(root: Path, names: Sequence[str]) -> list[Path]:
+    """Return the folders in `root` with one of `names`, in any case, in the order of `names`."""
+    found = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    named = [path for path in found if path.name.lower() in names]
+    return sorted(named, key=lambda path: (names.index(path.name.lower()), path.name))
+
+
+def _list_classes(root: Path) -> list[str]:
+    """Return the names of the class folders. Raises Damaged if they are no classes."""
+    classes = folder.list_class_names(root)
+    for name in classes:
+        if not _is_unicode(name):
+            raise Damaged(f"the name of the folder {root / name} is not UTF-8: rename it")
+    if len(classes) == 1:
+        inner = [path for path in (root / classes[0]).iterdir() if path.is_dir()]
+        images = (path for path in (root / classes[0]).iterdir() if path.is_file())
+        if inner and not any(path.name.lower().endswith(_SUFFIXES) for path in images):
+            raise Damaged(
+                f"{root} has only one class, {classes[0]}, whose images are in folders: "
+                f"is {root / classes[0]} the data set?"
+            )
+    return classes
+
+
+def _is_unicode(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
+def _describe_class_folders(
+    root: Path, train: Path, classes: Sequence[str], test: Path | None
+) -> str:
+    count = f"{len(classes)} class{'es' if len(classes) > 1 else ''}"
+    place = "" if train == root else f" in {train.name}"
+    return f"{root}: class folders: {count}{place}, " + (
+        f"test images in {test.name}" if test else "no test images"
     )
 
 
@@ -331,6 +386,12 @@ def _samples_of_class_folders(
             f"{root} has no images of {len(empty_classes)} of {len(chosen_classes)} classes, "
             f"such as {empty_classes[0]}"
         )
+    if nested := [pair for pair in listed if pair[0].count("/") > 1]:
+        key, label = nested[0]
+        remarks.append(
+            f"{root}: {len(nested)} images are in nested folders, such as {key}: their class is "
+            f"the outer folder, such as {chosen_classes[label]}"
+        )
     if others:
         remarks.append(
             f"{root}: files without the name of an image are left out: {len(others)}, such as "
@@ -342,22 +403,26 @@ def _samples_of_class_folders(
 def open_imagenet(root: Path, class_count: int | None = None) -> Source:
     """Open ImageNet in the folder `root`: class folders in `train`, and test images in `val`.
 
+    - `val` may have another name in `_IMAGENET_TEST`, in upper or lower case.
     - The images in `val` are in class folders, or `root/val.txt` lists them. The list has a line
       "NAME LABEL" for each image.
     - `root/train.txt` may list the images in `train` in the same way. The classes then have the
       order of its labels. Otherwise, they are sorted by name.
     - `class_count` is the number of classes to open, counted from the first. None opens all.
     """
-    folder_of: dict[Split, Path] = {"train": root / "train", "test": root / "val"}
+    train = [*_find_folders(root, foreign.TRAIN), root / "train"][0]
+    test = _find_imagenet_test(root)
+    folder_of: dict[Split, Path] = {"train": train, **({"test": test} if test else {})}
     lists: dict[Split, list[tuple[str, int]]] = {
         split: _read_label_list(path.with_suffix(".txt"), path)
         for split, path in folder_of.items()
         if path.with_suffix(".txt").is_file()
     }
     remarks: list[str] = []
-    classes = _order_classes(root, lists.get("train"), remarks)
+    classes = _order_classes(train, lists.get("train"), remarks)
+    remarks.insert(0, _describe_class_folders(root, train, classes, test))
     if class_count and class_count > len(classes):
-        raise Damaged(f"{root / 'train'} has {len(classes)} classes, not {class_count}")
+        raise Damaged(f"{train} has {len(classes)} classes, not {class_count}")
     chosen_classes = classes[:class_count]
     splits: dict[Split, Sequence[Sample]] = {}
     for split, split_folder in folder_of.items():
@@ -365,7 +430,7 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
             _check_listed_labels(split_folder.with_suffix(".txt"), lists[split], classes)
             listed = [pair for pair in lists[split] if pair[1] < len(chosen_classes)]
             splits[split] = _FileSamples(split_folder, listed)
-        elif split_folder.is_dir():
+        else:
             splits[split] = _samples_of_class_folders(
                 split_folder, classes, chosen_classes, remarks, may_lack_classes=split == "test"
             )
@@ -381,8 +446,17 @@ def open_imagenet(root: Path, class_count: int | None = None) -> Source:
     )
 
 
+def _find_imagenet_test(root: Path) -> Path | None:
+    """Return the folder with the test images, whose labels are known, or None."""
+    for path in _find_folders(root, _IMAGENET_TEST):
+        has_list = path.with_suffix(".txt").is_file()
+        if path.name.lower() != "test" or has_list or any(p.is_dir() for p in path.iterdir()):
+            return path
+    return None
+
+
 def _order_classes(
-    root: Path, train_list: list[tuple[str, int]] | None, remarks: list[str]
+    train: Path, train_list: list[tuple[str, int]] | None, remarks: list[str]
 ) -> list[str]:
     """Return the names of the classes in the order of their labels.
 
@@ -390,8 +464,8 @@ def _order_classes(
     folders, the classes are numbers. Raises Damaged if labels and class folders do not match.
     """
     if train_list is None:
-        return folder.list_class_names(root / "train")
-    path, label_of, name_of = root / "train.txt", dict[str, int](), dict[int, str]()
+        return _list_classes(train)
+    path, label_of, name_of = train.with_suffix(".txt"), dict[str, int](), dict[int, str]()
     for key, label in train_list:
         name = key.split("/")[0] if "/" in key else str(label)
         if label_of.setdefault(name, label) != label:
@@ -402,7 +476,7 @@ def _order_classes(
     if missing < len(name_of):
         raise Damaged(f"{path} has no image with label {missing}: labels must begin at 0")
     if all("/" in key for key, _ in train_list):
-        folders = folder.list_class_names(root / "train")
+        folders = folder.list_class_names(train)
         if unlisted := [name for name in folders if name not in label_of]:
             remarks.append(f"{path}: folders without a line in it are left out: {len(unlisted)}")
     return [name_of[label] for label in range(len(name_of))]
@@ -429,13 +503,13 @@ def _check_listed_labels(path: Path, listed: list[tuple[str, int]], classes: lis
 def _read_label_list(path: Path, root: Path) -> list[tuple[str, int]]:
     """Return the name and label of each image in the list `path`. Names are paths below `root`."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        text = path.read_bytes().decode("utf-8-sig").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
     labelled_files = []
-    for number, line in enumerate(lines, 1):
-        name, _, label = line.replace("\t", " ").rstrip().rpartition(" ")
-        name, location = name.rstrip(), f"{path}, line {number}"
+    for number, line in enumerate(text.split("\n") if text else [], 1):
+        name, _, label = line.replace("\t", " ").rstrip(" \r").rpartition(" ")
+        name, location = name.rstrip(" "), f"{path}, line {number}"
         if not name or not (label.isascii() and label.isdecimal()) or len(label) > 9:
             raise Damaged(f'{location}: {line[:80]!r} is not "NAME LABEL"')
         if not (root / name).is_file():
@@ -479,6 +553,27 @@ def shift_labels(source: Source, offset: int) -> Source:
     return replace(source, splits=splits)
 
 
+def name_classes(source: Source, path: Path) -> Source:
+    """Return the source with the names of classes in `path`: one in a line, in label order.
+
+    Raises UsageError if the source has names of classes already.
+    """
+    if source.classes:
+        raise UsageError("--classes-file works only with FORMAT:DIR, not with named classes")
+    try:
+        lines = check_file(path).read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
+    names: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        name = line.strip(" \t\r")
+        if name in ("", ".", "..") or set(name) & set("/\0\t\r"):
+            raise Damaged(f"{path}, line {number}: {name[:80]!r} is no name of a class")
+        if names.setdefault(name, number) != number:
+            raise Damaged(f"{path}, line {number}: the class {name[:80]} occurs twice")
+    return replace(source, classes=tuple(names))
+
+
 def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
 
@@ -499,7 +594,7 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
             splits["test"] = test
         if not len(splits["train"]):
             raise Damaged(f"{root} has no training images")
-        channels = len(pictures.decode_pixels(splits["train"][0]))
+        channels = _count_channels(splits["train"])
         return Source(
             root.resolve().name,
             None,
@@ -510,7 +605,10 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
             origin=str(root.resolve()),
         )
     root = Path(optional_format_and_folder).expanduser()
-    if root.is_dir() and not (root / "manifest.json").exists():
+    if not root.is_dir():
+        formats = ", ".join(name for name in prepared.FORMATS if name != "raw")
+        raise Damaged(f"{root} is not a folder, or FORMAT:FOLDER with one of {formats}")
+    if not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)
     manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
@@ -525,8 +623,41 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     )
 
 
+def _has_folders_with_images(root: Path) -> bool:
+    folders = [path for path in root.iterdir() if path.is_dir()]
+    return any(
+        name.lower().endswith(_SUFFIXES) and not folder.is_left_behind(name)
+        for path in folders
+        if not folder.is_left_behind(path.name)
+        for _, _, names in os.walk(path)
+        for name in names
+    )
+
+
+def _count_channels(samples: Sequence[Sample]) -> int:
+    """Return the number of channels of the first sample that can be read.
+
+    Raises Damaged if no sample can be read.
+    """
+    first_error = None
+    for index in range(len(samples)):
+        try:
+            return len(pictures.decode_pixels(samples[index]))
+        except Damaged as error:
+            first_error = first_error or error
+    assert first_error
+    raise first_error
+
+
 def _open_folder_without_manifest(root: Path) -> Source:
-    """Open a folder that is no prepared data set as class folders."""
+    """Open a folder that is no prepared data set: files of another tool, or class folders."""
+    if format_name := foreign.recognize_format(root):
+        if _has_folders_with_images(root):
+            raise Damaged(
+                f"{root} has files of {format_name} and folders with images: write which ones to "
+                f"read, {format_name}:{root} or folder:{root}"
+            )
+        return open_data_set_as_source(f"{format_name}:{root}")
     try:
         return open_image_folder(root)
     except Damaged as error:

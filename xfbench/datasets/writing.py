@@ -218,8 +218,7 @@ def _read_skipped(partial: Path, split: str) -> dict[int, str]:
     path = partial / f"{split}.skipped"
     if not path.exists():
         return {}
-    rows = (line.split("\t", 1) for line in path.read_text(encoding="utf-8").splitlines())
-    return {int(position): name for position, name in rows}
+    return {int(position): name for position, name in json.loads(path.read_bytes()).items()}
 
 
 def _unskipped_order(
@@ -325,9 +324,8 @@ def _format_line(sample: Sample, shape: tuple[int, ...], digest: str, orientatio
 
 def _store_skipped(partial: Path, split: str, skipped: dict[int, str]) -> None:
     """Store what `_read_skipped` reads."""
-    text = "".join(f"{index}\t{name}\n" for index, name in skipped.items())
-    if text:
-        atomic_files.write(partial / f"{split}.skipped", text.encode())
+    if skipped:
+        atomic_files.write(partial / f"{split}.skipped", json.dumps(skipped).encode())
 
 
 def _convert_sample(

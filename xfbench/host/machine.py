@@ -22,6 +22,9 @@ from xfbench.worker import host, nvml
 
 _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
 _MAX_MODEL_LENGTH = 96  # NVML's longest name of a device
+# nvidia-smi lists the models and fails if a power cable is missing, the infoROM of a device is
+# corrupted, or a device is lost.
+_STATUS_WITH_MODELS = (8, 14, 15)
 
 
 @cache
@@ -107,8 +110,8 @@ def _query_accelerator_models() -> list[str]:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
         )
-    except processes.CommandError:
-        return []
+    except processes.CommandError as error:
+        listing = error.output if error.status in _STATUS_WITH_MODELS else ""
     return [line.strip() for line in listing.splitlines() if line.strip()]
 
 

@@ -117,7 +117,7 @@ def _read_network_counters() -> Reading:
 
     The loopback interface counts the traffic within the node.
     """
-    lines = Path("/proc/net/dev").read_text(errors="replace").splitlines()[2:]
+    lines = Path("/proc/net/dev").read_text(errors="replace").strip("\n").split("\n")[2:]
     fields = {name.strip(): rest.split() for name, _, rest in (ln.partition(":") for ln in lines)}
     return {
         ("loopback" if name == "lo" else "network", name): (int(counted[8]), int(counted[0]))

@@ -23,7 +23,9 @@ _MAX_LAYERS = 4  # maximum depth of file systems that are stored on other file s
 MEMORY = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 NETWORK = (
     *("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "gpfs", "beegfs", "beegfs_nodev", "afs"),
-    *("orangefs", "pvfs2", "panfs", "fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs"),
+    *("orangefs", "pvfs2", "panfs", "fhgfs", "wekafs", "dvs", "smbfs"),
+    *("fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs", "fuse.juicefs", "fuse.dfuse"),
+    *("fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.quobyte", "fuse.mfs", "fuse.cvmfs2"),
 )
 _COMPRESSING = ("squashfs", "erofs", "zfs")
 _HOST = ("virtiofs", "9p")  # provided by the host of a virtual machine

@@ -288,7 +288,7 @@ def descendant_pids() -> set[int]:
 
 def _peak_rss_bytes_of(process: Path) -> int:
     try:
-        lines = (process / "status").read_text(errors="replace").splitlines()
+        lines = (process / "status").read_bytes().decode(errors="replace").split("\n")
     except OSError:
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

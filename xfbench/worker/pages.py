@@ -212,7 +212,7 @@ def _mincore_refusal(path: Path, status: os.stat_result) -> str:
 
 
 def _has_fowner_capability() -> bool:
-    lines = (read_system_file(Path("/proc/self/status")) or "").splitlines()
+    lines = (read_system_file(Path("/proc/self/status")) or "").split("\n")
     allowed = next((int(ln.split()[1], 16) for ln in lines if ln.startswith("CapEff:")), 0)
     return bool(allowed & _CAP_FOWNER)
 

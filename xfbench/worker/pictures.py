@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import io
+import struct
 import warnings
+import zlib
 
 import numpy as np
 
@@ -15,6 +17,11 @@ from xfbench.worker.samples import Sample
 MAX_PIXELS = 64_000_000  # per image; a larger one is treated as a decompression bomb
 MODES = {1: "L", 3: "RGB"}
 _FORMATS = ("JPEG", "PNG")
+DECODER_ERRORS = (
+    *(OSError, ValueError, SyntaxError, LookupError, TypeError, ArithmeticError, AttributeError),
+    *(EOFError, RuntimeError, struct.error, zlib.error),
+)
+"""Pillow's decoders raise these for damaged files."""
 
 
 def decode_pixels(sample: Sample, channels: int | None = None) -> np.ndarray:
@@ -50,8 +57,10 @@ def open_image(sample: Sample):  # type: ignore[no-untyped-def]
         picture.load()
     except Image.DecompressionBombError as error:
         raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {error}") from error
-    except (OSError, ValueError, SyntaxError) as error:
-        raise Damaged(f"{sample.key}: not a complete JPEG or PNG file: {error}") from error
+    except DECODER_ERRORS as error:
+        first_bytes = sample.image[:8].hex(" ")
+        cause = f"it begins with {first_bytes}" if "BytesIO" in str(error) else error
+        raise Damaged(f"{sample.key}: not a complete JPEG or PNG file: {cause}") from error
     if picture.mode.startswith("I"):  # 16 bits: Pillow's conversions would drop the upper bits
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     return picture
