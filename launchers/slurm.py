@@ -15,6 +15,7 @@ from pathlib import Path
 
 from xfbench.base import tool_output
 from xfbench.base.errors import UsageError
+from xfbench.base.process_variables import Purpose
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_in_start_and_env_commands
 
@@ -246,7 +247,8 @@ def submit_job_script(script_path: Path, after: str = "") -> str:
     """
     dependency = [f"--dependency=afterany:{after}"] if after else []
     argv = ["sbatch", "--parsable", *dependency, str(script_path)]
-    return parse_job_number(output(argv, timeout=_TIMEOUT_S, new_session=True))
+    printed = output(argv, purpose=Purpose.SUBMISSION, timeout=_TIMEOUT_S, new_session=True)
+    return parse_job_number(printed)
 
 
 def find_job_number(job_name: str) -> str | None:
@@ -256,6 +258,7 @@ def find_job_number(job_name: str) -> str | None:
     """
     listing = output(
         ["squeue", "--noheader", f"--name={job_name}", f"--user={os.getuid()}", "--format=%i"],
+        purpose=Purpose.SLURM,
         timeout=_TIMEOUT_S,
     )
     return parse_queue(listing)
@@ -267,7 +270,11 @@ def query_job_state(job_number: str) -> JobState:
     Raises CommandError if Slurm does not answer.
     """
     try:
-        listing = output(["scontrol", "-o", "show", "job", job_number], timeout=_TIMEOUT_S)
+        listing = output(
+            ["scontrol", "-o", "show", "job", job_number],
+            purpose=Purpose.SLURM,
+            timeout=_TIMEOUT_S,
+        )
         return parse_job_listing(listing, job_number)
     except CommandError as error:
         if "Invalid job id" in str(error):
@@ -277,7 +284,7 @@ def query_job_state(job_number: str) -> JobState:
 
 def cancel_job(job_number: str) -> None:
     """Cancel the job, whether it is pending or running. Raises CommandError if scancel fails."""
-    output(["scancel", job_number], timeout=_TIMEOUT_S)
+    output(["scancel", job_number], purpose=Purpose.SLURM, timeout=_TIMEOUT_S)
 
 
 def allocation_hosts() -> list[str]:
@@ -289,7 +296,9 @@ def allocation_hosts() -> list[str]:
     if not nodes:
         return []
     try:
-        listing = output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT_S)
+        listing = output(
+            ["scontrol", "show", "hostnames", nodes], purpose=Purpose.SLURM, timeout=_TIMEOUT_S
+        )
         return tool_output.find_matching_lines(listing, r"[A-Za-z0-9][\w.-]*")
     except CommandError:
         return []

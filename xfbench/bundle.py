@@ -30,8 +30,9 @@ from typing import IO, Any, cast
 
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.environments import worker_archive
-from xfbench.environments.environment import Environment, complete_draft, is_inherited
+from xfbench.environments.environment import Environment, complete_draft
 from xfbench.equality import certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
@@ -295,10 +296,11 @@ def _to_portable_shell_line(command: processes.Command, declared_names: Containe
     The line does not set variables that the command has from this process, such as PATH and
     CUDA_VISIBLE_DEVICES: the other machine has its own values. It sets those in `declared_names`.
     """
+    inherited_names = select_variables(Purpose.RANK_OF_USER, command.environment)
     variables = [
         f"{name}={value}"
         for name, value in sorted(command.environment.items())
-        if name in declared_names or not (is_inherited(name) or name.startswith("NCCL_"))
+        if name in declared_names or not (name in inherited_names or name.startswith("NCCL_"))
     ]
     line = shlex.join(["env", *variables, *command.argv])
     return line.replace(shlex.quote(_PYTHON), '"$PYTHON"')

@@ -1,19 +1,15 @@
 """Programs, modules, name services and locks of sites, as they meet the command `xfbench run`."""
 
-import json
-import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
+from tests.cli.site_runs import RUN, read_launch_variables, read_records, run_command
 from xfbench.base import paths
 from xfbench.execution import job_queue
 from xfbench.worker import distributed
 
-RUN = ["run", "--framework=reference", "--workload=lenet", "--batch-size=2", "--steps=2"]
-RUN += ["--data=synthetic", "--launches=1", "--no-verify"]
 NO_LOCKS = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,52 +41,6 @@ static int control(const char *name, int file, int command, void *argument) {
 CONTROL(fcntl)
 CONTROL(fcntl64)
 """
-
-
-@pytest.fixture
-def install(tmp_path, monkeypatch):
-    """A function that puts a program with these shell lines first on the PATH."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def write_program(name, lines):
-        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (folder / name).chmod(0o755)
-
-    return write_program
-
-
-@pytest.fixture
-def python(install):
-    """A python3 with NumPy, first on the PATH."""
-    install("python3", f'exec "{sys.executable}" "$@"')
-
-
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
-def run_command(*words, **variables):
-    return subprocess.run(
-        [sys.executable, "-m", "xfbench", *map(str, words)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-
-
-def read_records(results):
-    return [json.loads(file.read_text()) for file in (results / "records").rglob("*.json")]
-
-
-def read_launch_variables(results):
-    [command] = [json.loads(file.read_text()) for file in results.rglob("command.json")]
-    words = [word.partition("=")[::2] for word in command["argv"] if "=" in word]
-    return {**command["environment"], **dict(words)}
 
 
 @pytest.mark.deep
@@ -147,7 +97,7 @@ LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential adde
     ],
 )
 def test_slurm_is_asked_about_the_submitted_job(
-    install, run_inline, tmp_path, results, printed, number, monkeypatch
+    install, run_inline, tmp_path, results_folder, printed, number, monkeypatch
 ):
     monkeypatch.setattr(job_queue, "_LOOK_SECONDS", 0.01)
     (tmp_path / "printed").write_text(printed)
@@ -157,36 +107,20 @@ def test_slurm_is_asked_about_the_submitted_job(
     install("scancel", "exit 0")
     state = f"JobId={number} JobName=x JobState=CANCELLED Reason=None"
     install("scontrol", f'echo "$*" >> {asked}\necho Welcome 1\necho "{state}"\necho Goodbye')
-    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results}")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
     assert completed.returncode == 1, completed.stderr
     assert set(asked.read_text().splitlines()) == {f"-o show job {number}"}
-    assert [record["reason"] for record in read_records(results)] == [
+    assert [record["reason"] for record in read_records(results_folder)] == [
         f"the job was cancelled (job {number})"
     ]
 
 
-def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results):
+def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results_folder):
     install("sbatch", "echo Your project has 5 hours left")
     install("squeue", "exit 0")
-    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results}")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
     assert completed.returncode == 1
     assert "no job number" in completed.stderr and "5 hours left" in completed.stderr
-
-
-@pytest.fixture
-def run_with_modules(tmp_path, results, python, run_inline):
-    """A function that runs with a module system whose start-up file has these lines."""
-
-    def run(lines, *words, settings=""):
-        (tmp_path / "init.sh").write_text(lines)
-        site = tmp_path / "site.toml"
-        site.write_text(
-            f'title = "s"\n{settings}\n[modules]\ninit = "{tmp_path / "init.sh"}"\n'
-            '[modules.frameworks]\nreference = ["tool/2.5"]\n'
-        )
-        return run_inline(*RUN, f"--site={site}", f"--results={results}", *words)
-
-    return run
 
 
 SETS_ROOT = "export TOOLROOT=/opt/tool"
@@ -200,10 +134,10 @@ SETS_ROOT = "export TOOLROOT=/opt/tool"
         f'echo "Welcome, n=1"\nmodule() {{ [ "$1" = load ] && {SETS_ROOT}; return 0; }}\nfalse',
     ],
 )
-def test_printing_modules_set_variables_and_nothing_else(run_with_modules, results, lines):
+def test_printing_modules_set_variables_and_nothing_else(run_with_modules, results_folder, lines):
     completed = run_with_modules(lines)
     assert completed.returncode == 0, completed.stderr
-    variables = read_launch_variables(results)
+    variables = read_launch_variables(results_folder)
     assert variables["TOOLROOT"] == "/opt/tool"
     assert not any(" " in name for name in variables)
 
@@ -217,15 +151,17 @@ def test_printing_modules_set_variables_and_nothing_else(run_with_modules, resul
         "echo loaded",
     ],
 )
-def test_missing_module_is_found_out_without_exit_status(run_with_modules, results, load):
+def test_missing_module_is_found_out_without_exit_status(run_with_modules, results_folder, load):
     completed = run_with_modules(f'module() {{ [ "$1" = load ] && {load}; return 0; }}')
     assert completed.returncode == 1
-    [record] = read_records(results)
+    [record] = read_records(results_folder)
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
 
 
 @pytest.mark.case("Process mark that is older than the run")
-def test_captured_variables_have_no_mark_of_another_process(run_with_modules, results, install):
+def test_captured_variables_have_no_mark_of_another_process(
+    run_with_modules, results_folder, install
+):
     """With the mark of the capture, the children of ranks would not be found and ended."""
     install(
         "mpirun",
@@ -238,22 +174,24 @@ def test_captured_variables_have_no_mark_of_another_process(run_with_modules, re
         settings='launcher = "mpi"',
     )
     assert completed.returncode == 0, completed.stderr
-    variables = read_launch_variables(results)
+    variables = read_launch_variables(results_folder)
     assert variables["TOOLROOT"] == "/opt/tool"
     assert "XFBENCH_RUN" not in variables
 
 
 @pytest.mark.case("MPI with another name")
 @pytest.mark.parametrize("version", ["mpirun (IBM Spectrum MPI) 10.4.0.03rtm4", "SiteMPI 3.1"])
-def test_mpi_of_another_name_is_used_or_refused_with_advice(install, run_inline, results, version):
+def test_mpi_of_another_name_is_used_or_refused_with_advice(
+    install, run_inline, results_folder, version
+):
     install(
         "mpirun",
         f'if [ "$1" = --version ]; then echo Welcome; echo "{version}"; exit; fi\n'
         'while [ "$1" != env ]; do shift; done\n'
         'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
     )
-    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results}")
-    [record] = read_records(results)
+    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results_folder}")
+    [record] = read_records(results_folder)
     if "Spectrum" in version:
         assert completed.returncode == 0 and record["status"] == "ok", record["reason"]
     else:

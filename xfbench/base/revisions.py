@@ -16,13 +16,12 @@ from pathlib import Path
 
 from xfbench.base import paths, processes
 from xfbench.base.errors import UsageError
+from xfbench.base.process_variables import Purpose, select_variables
 
 WORKING_TREE = "working-tree"
 _CODE_FOLDERS = ("adapters", "workloads", "xfbench/worker")
 _CODE_FILES = ("xfbench/__init__.py",)
 _UNUSED_SECONDS = 30 * 24 * 3600.0  # extracted code that was unused for so long is removed
-# Git sets these in hooks. They would name another repository or index.
-_HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 # Equal working trees become equal commits, because these do not depend on the user or the time.
 _SNAPSHOT_VARIABLES = {
     f"GIT_{role}_{name}": value
@@ -184,9 +183,8 @@ def _commit_working_tree(checkout: Path) -> str:
 
 def _git(checkout: Path, *words: str, variables: dict[str, str] | None = None) -> str:
     """Run git in the checkout and return its output. Raises CommandError if git fails."""
-    environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
     return processes.output(
         ["git", "-C", str(checkout), *words],
-        environment={**environment, **(variables or {})},
+        environment={**select_variables(Purpose.GIT), **(variables or {})},
         timeout=60,
     ).strip()

@@ -14,6 +14,7 @@ from uv import find_uv_bin
 
 from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.model.adapter import Adapter
 
 # For each of these settings of pip, the environment variable with the same effect on uv.
@@ -93,8 +94,7 @@ def create_virtual_environment(
 
 
 def _build_uv_variables() -> dict[str, str]:
-    variables = {**os.environ, **_pip_settings_as_uv_variables()}
-    variables.pop("VIRTUAL_ENV", None)
+    variables = {**select_variables(Purpose.PACKAGES), **_pip_settings_as_uv_variables()}
     # By default uv stops at the first index that has the package. Like pip, search all indexes.
     # That is safe, because the lock's hashes accept only the locked files.
     return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
@@ -106,7 +106,11 @@ def _pip_settings_as_uv_variables() -> Mapping[str, str]:
     Variables that are already set are left out.
     """
     try:
-        listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
+        listing = processes.output(
+            [sys.executable, "-P", "-m", "pip", "config", "list"],
+            purpose=Purpose.PACKAGES,
+            timeout=60,
+        )
     except processes.CommandError:  # an environment without pip
         listing = ""
     settings = {}

@@ -11,6 +11,7 @@ from uv import find_uv_bin
 
 from xfbench.base import processes
 from xfbench.base.errors import UnavailableError
+from xfbench.base.process_variables import Purpose
 from xfbench.environments import environment
 from xfbench.model import adapter
 
@@ -94,7 +95,11 @@ def _find_creation_obstacle(described: adapter.Adapter) -> str | None:
             return f"its packages are for x86_64, this machine is {platform.machine()}: {instead}"
         return None
     try:
-        processes.output([find_uv_bin(), "python", "find", source.python], timeout=60)
+        processes.output(
+            [find_uv_bin(), "python", "find", source.python],
+            purpose=Purpose.PACKAGES,
+            timeout=60,
+        )
     except processes.CommandError:
         return f"no Python {source.python} found: install it, or {instead}"
     return None

@@ -249,7 +249,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     device = "cuda" if any(request.device == "cuda" for request in plan.requests) else "cpu"
     resources = Resources(per_node * nodes, nodes, -(-cpus // per_node))
     folder = store.folder / "jobs" / plan.job_name()
-    inherited_names = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
+    inherited_names = ("XFBENCH_HOME", "XFBENCH_DATA", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
     return slurm.Job(
         name=plan.job_name(),
         argv=(
