@@ -81,13 +81,18 @@ def results_folder(tmp_path):
 def run_with_modules(tmp_path, results_folder, python, run_inline):
     """A function that runs with a module system whose start-up file has these lines."""
 
-    def run(lines, *words, settings=""):
+    def write_site(lines, settings=""):
+        """Write the start-up file, and return the words of a run with its modules."""
         (tmp_path / "init.sh").write_text(lines)
         site = tmp_path / "site.toml"
         site.write_text(
             f'title = "s"\n{settings}\n[modules]\ninit = "{tmp_path / "init.sh"}"\n'
             '[modules.frameworks]\nreference = ["tool/2.5"]\n'
         )
-        return run_inline(*RUN, f"--site={site}", f"--results={results_folder}", *words)
+        return [*RUN, f"--site={site}", f"--results={results_folder}"]
 
+    def run(lines, *words, settings=""):
+        return run_inline(*write_site(lines, settings), *words)
+
+    run.write_site = write_site
     return run

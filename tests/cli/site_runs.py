@@ -9,9 +9,10 @@ RUN = ["run", "--framework=reference", "--workload=lenet", "--batch-size=2", "--
 RUN += ["--data=synthetic", "--launches=1", "--no-verify"]
 
 
-def run_command(*words, **variables):
+def run_command(*words, prefix=(), **variables):
+    """Run the command as a process; `prefix` has the words of a program that starts it."""
     return subprocess.run(
-        [sys.executable, "-m", "xfbench", *map(str, words)],
+        [*map(str, prefix), sys.executable, "-m", "xfbench", *map(str, words)],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,

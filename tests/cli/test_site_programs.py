@@ -1,14 +1,19 @@
 """Programs, modules, name services and locks of sites, as they meet the command `xfbench run`."""
 
+import os
 import shutil
+import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from tests import temporary_mounts
 from tests.cli.site_runs import RUN, read_launch_variables, read_records, run_command
+from tests.fake_framework import STRATEGY
 from xfbench.base import paths
 from xfbench.execution import job_queue
-from xfbench.worker import distributed
 
 NO_LOCKS = """
 #define _GNU_SOURCE
@@ -124,6 +129,17 @@ def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, 
 
 
 SETS_ROOT = "export TOOLROOT=/opt/tool"
+OPEN_MPI = 'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
+START_RANK = """
+while [ "$1" != env ]; do shift; done
+OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={ranks} "$@"
+"""
+START_TWO_RANKS = f"""
+{START_RANK.format(rank=1, ranks=2).rstrip()} &
+{START_RANK.format(rank=0, ranks=2)}
+[ $? = 0 ] && wait $!
+"""
+MOUNT_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'
 
 
 @pytest.mark.case("Modules that print")
@@ -158,25 +174,30 @@ def test_missing_module_is_found_out_without_exit_status(run_with_modules, resul
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
 
 
+@pytest.mark.deep
 @pytest.mark.case("Process mark that is older than the run")
-def test_captured_variables_have_no_mark_of_another_process(
-    run_with_modules, results_folder, install
+def test_children_of_ranks_end_with_the_run_and_no_others(
+    run_with_modules, results_folder, install, tmp_path
 ):
-    """With the mark of the capture, the children of ranks would not be found and ended."""
+    """Neither the mark of the shell nor that of the capture is taken for the mark of the run."""
+    child = tmp_path / "child"
     install(
-        "mpirun",
-        'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
-        'while [ "$1" != env ]; do shift; done\n'
-        'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
+        "python3",
+        f'[ -n "$OMPI_COMM_WORLD_RANK" ] && setsid sh -c "echo \\$\\$ > {child}; exec sleep 300" '
+        f'> {tmp_path}/out 2>&1 &\nexec "{sys.executable}" "$@"',
     )
-    completed = run_with_modules(
-        f'module() {{ [ "$1" = load ] && {{ echo note >&2; {SETS_ROOT}; }}; return 0; }}',
-        settings='launcher = "mpi"',
-    )
-    assert completed.returncode == 0, completed.stderr
-    variables = read_launch_variables(results_folder)
-    assert variables["TOOLROOT"] == "/opt/tool"
-    assert "XFBENCH_RUN" not in variables
+    install("mpirun", f"{OPEN_MPI}{START_RANK.format(rank=0, ranks=1)}")
+    module = f'module() {{ [ "$1" = load ] && {{ echo note >&2; {SETS_ROOT}; }}; return 0; }}'
+    words = run_with_modules.write_site(module, settings='launcher = "mpi"')
+    with subprocess.Popen(["sleep", "300"], env={**os.environ, "XFBENCH_RUN": "01d"}) as bystander:
+        try:
+            completed = run_command(*words, XFBENCH_RUN="01d")
+            assert completed.returncode == 0, completed.stderr
+            assert read_launch_variables(results_folder)["TOOLROOT"] == "/opt/tool"
+            assert not Path(f"/proc/{int(child.read_text())}/environ").exists()
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
 
 
 @pytest.mark.case("MPI with another name")
@@ -199,12 +220,20 @@ def test_mpi_of_another_name_is_used_or_refused_with_advice(
         assert version in record["reason"] and "site file" in record["reason"]
 
 
+@pytest.mark.deep
 @pytest.mark.case("Host name that resolves to another machine's address")
-def test_address_of_another_machine_is_not_used(monkeypatch):
-    """The bind of an address that this host lacks fails."""
-    monkeypatch.setattr(distributed.socket, "gethostbyname", lambda _: "203.0.113.9")
-    monkeypatch.delenv("XFBENCH_INTERFACE", raising=False)
-    address = distributed.host_address(remote=True)
-    assert address != "203.0.113.9"
-    with distributed.socket.socket() as probe:
-        probe.bind((address, 0))
+def test_ranks_on_nodes_meet_at_an_address_of_this_machine(
+    install, fake_adapter, results_folder, tmp_path
+):
+    temporary_mounts.require_mounting("unshare")
+    fake_adapter()
+    install("mpirun", f"{OPEN_MPI}{START_TWO_RANKS}")
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost\n203.0.113.9 {socket.gethostname()}\n")
+    words = ["run", "--framework=odd", "--workload=lenet", "--ranks=2", "--nodes=2"]
+    words += ["--scaling=strong", "--launcher=mpi", f"--strategy={STRATEGY}", "--no-verify"]
+    words += ["--batch-size=8", "--steps=3", "--launches=1", f"--results={results_folder}"]
+    completed = run_command(*words, prefix=("unshare", "-m", "sh", "-c", MOUNT_HOSTS, hosts))
+    assert completed.returncode == 0, completed.stderr
+    [record] = read_records(results_folder)
+    assert (record["status"], record["request"]["nodes"]) == ("ok", 2)
