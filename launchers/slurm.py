@@ -251,6 +251,18 @@ def submit_job_script(script_path: Path, after: str = "") -> str:
     return parse_job_number(printed)
 
 
+def describe_rejection(error: CommandError) -> str:
+    """Return sbatch's own words of an error in one line, without what a site prints beside them.
+
+    If no line is sbatch's, return the beginning of all that was printed.
+    """
+    message = str(error).removeprefix("sbatch failed: ")
+    for form in (r"sbatch: (error|fatal): .*", r"sbatch: .*"):
+        if lines := tool_output.find_matching_lines(message, form):
+            return "; ".join(dict.fromkeys(re.sub(r"^sbatch: (\w+: )?", "", ln) for ln in lines))
+    return tool_output.quote_output(message) if "\n" in message else message
+
+
 def find_job_number(job_name: str) -> str | None:
     """Return the number of this user's pending or running job with the name `job_name`.
 

@@ -128,6 +128,31 @@ def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, 
     assert "no job number" in completed.stderr and "5 hours left" in completed.stderr
 
 
+REJECTED = "sbatch: error: Your account has used 9 of 8 hours\nsbatch: error: Batch job refused\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (REJECTED, "Your account has used 9 of 8 hours; Batch job refused"),
+        (f"{BANNER}{REJECTED}Ask help@example.org\n", "Your account has used 9 of 8 hours; Batch"),
+        ("sbatch: error: no such queue: a\n\n*** Maintenance on Monday ***\n", "no such queue: a"),
+        ("No hours left.\nSee the wiki.\n", "No hours left. See the wiki."),
+    ],
+)
+def test_reason_of_a_rejected_job_is_what_sbatch_said(
+    install, run_inline, tmp_path, results_folder, printed, reason
+):
+    (tmp_path / "printed").write_text(printed)
+    install("sbatch", f"cat {tmp_path / 'printed'} >&2\nexit 1")
+    install("squeue", "exit 0")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
+    assert completed.returncode == 1
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and reason in record["reason"]
+    assert "Maintenance" not in record["reason"]
+
+
 SETS_ROOT = "export TOOLROOT=/opt/tool"
 OPEN_MPI = 'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
 START_RANK = """

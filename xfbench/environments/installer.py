@@ -12,7 +12,7 @@ from pathlib import Path
 
 from uv import find_uv_bin
 
-from xfbench.base import processes
+from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
 from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.model.adapter import Adapter
@@ -24,6 +24,7 @@ _PASSED_ON = {
     "extra-index-url": "UV_INDEX",
     "cert": "SSL_CERT_FILE",
 }
+_PIP_SETTING = rf"""[\w:-]+\.({"|".join(_PASSED_ON)})=('.*'|".*")"""  # of pip config list
 
 
 def unpack_wheels(
@@ -114,9 +115,9 @@ def _pip_settings_as_uv_variables() -> Mapping[str, str]:
     except processes.CommandError:  # an environment without pip
         listing = ""
     settings = {}
-    for line in listing.splitlines():
+    for line in tool_output.find_matching_lines(listing, _PIP_SETTING):
         key, _, value = line.partition("=")
-        settings[key.rpartition(".")[2]] = value.strip("'\"")
+        settings[key.rpartition(".")[2]] = value[1:-1]
     settings |= {
         name: os.environ[f"PIP_{name.upper().replace('-', '_')}"]
         for name in _PASSED_ON

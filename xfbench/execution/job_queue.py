@@ -173,10 +173,8 @@ def _submit_and_follow(
             submitted.append(submit_or_find_job(whole_plan, plan, job, store, say, after))
         except CommandError as error:
             say(str(error))
-            last = str(error).splitlines()[-1]
-            records += _add_records_for_missing(
-                plan, (), store, "unavailable", f"Slurm rejected the job: {last}"
-            )
+            reason = f"Slurm rejected the job: {slurm.describe_rejection(error)}"
+            records += _add_records_for_missing(plan, (), store, "unavailable", reason)
     if not submitted:
         say("no launches left to submit")
         return records
