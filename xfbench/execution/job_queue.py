@@ -235,8 +235,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     site = sites.load_site(plan.requests[0].site)
     queue = plan.submission.partition or site.queue
     nodes = max(request.nodes for request in plan.requests)
-    if site.queues and queue and queue not in site.queues:
-        raise errors.unknown_name_error("partition", queue, site.queues)
+    site.check_queue(queue)
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
         raise errors.UsageError(
