@@ -73,7 +73,7 @@ def test_more_threads_than_cores_warn_before_the_start(run_inline):
 
 TUNE = ("tune", "--framework", "reference", "--workload", "lenet")
 VERIFY = ("verify", "--framework", "reference", "--workload", "lenet")
-STUDY = ("study", "run", "quick", "--framework", "reference")
+STUDY = ("study", "run", "quick", "--framework", "torch")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ STUDY = ("study", "run", "quick", "--framework", "reference")
         ((*STUDY, "--account", "a"), "--account has no effect here: it needs --launcher slurm"),
         ((*STUDY, "--job-time", "9h"), "--job-time has no effect here"),
         ((*STUDY, "--memory-limit", "9GB"), "--memory-limit has no effect here"),
-        ((*STUDY, "--python", "caffe=/bin/sh"), "the frameworks are reference"),
+        ((*STUDY, "--python", "caffe=/bin/sh"), "the frameworks are torch"),
         ((*STUDY, "--launches", "9" * 20), "launches are too many"),
         (
             (*STUDY, "--launcher", "slurm", "--site", "stampede2", "--partition", "nromal"),

@@ -137,27 +137,22 @@ def verify(
     from xfbench.base import errors
     from xfbench.equality import verdicts
     from xfbench.execution import reference
-    from xfbench.planning import sense
 
     if format not in verdicts.FORMATS:
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
-
     values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
     time_limit = values.pop("time_limit", reference.TIME_LIMIT)
-    chosen = {"framework": framework, "workload": workload, "kernel": kernel, "ranks": ranks}
-    chosen |= {"strategy": strategy, "again": again, "format": format, **values}
-    _refuse_options_of_the_other_mode(self_test, chosen, only)
+    names = (framework or FRAMEWORKS, workload, kernel)
+    chosen = {"framework": framework, "workload": workload, "kernel": kernel, "again": again}
+    chosen |= {"ranks": ranks, "strategy": strategy, "format": format}
+    _refuse_options_of_the_other_mode(self_test, {**chosen, **values}, only)
     if self_test:
         _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
     interpreters, store = values.pop("python", {}), _find_store(values.pop("results", None))
     batch_sizes = values.pop("batch_size", None) or ()
-    names = (framework or FRAMEWORKS, workload, kernel)
-    requests = _build_requests(names, interpreters, ranks, strategy, values)
-    chosen |= {"strategy": parse_list(strategy, str, "--strategy"), "python": interpreters}
-    sense.refuse_options_without_effect(chosen, requests)
-    sense.refuse_impossible_sizes([*requests, *_with_batch_sizes(requests, batch_sizes)])
+    requests = _build_requests(names, interpreters, ranks, strategy, values, batch_sizes)
     if dry_run:
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
@@ -199,24 +194,38 @@ def _build_requests(
     ranks: str,
     strategy: str,
     values: dict[str, Any],
+    batch_sizes: Sequence[int],
 ) -> list[Request]:
-    """Return the requests of the options. `names` are frameworks, workloads and kernels."""
+    """Return the requests of the options.
+
+    - `names`: frameworks, workloads and kernels.
+    - `batch_sizes`: images per rank of further batches.
+
+    Raises UsageError if an option has no effect, or this machine cannot have its value.
+    """
     from xfbench.equality import verdicts
+    from xfbench.planning import sense
 
     options = ("--framework", "--workload", "--kernel")
     frameworks, networks, kernels = (
         parse_list(text, str, option) or [] for text, option in zip(names, options, strict=True)
     )
-    return verdicts.build_requests(
+    strategies = parse_list(strategy, str, "--strategy")
+    requests = verdicts.build_requests(
         frameworks,
         networks,
         kernels,
         interpreters,
         ranks=parse_list(ranks, parse_positive_int, "--ranks"),
-        strategy=parse_list(strategy, str, "--strategy"),
+        strategy=strategies,
         scaling="weak",
         **values,
     )
+    sense.refuse_options_without_effect(
+        {**values, "strategy": strategies, "python": interpreters}, requests
+    )
+    sense.refuse_impossible_sizes([*requests, *_with_batch_sizes(requests, batch_sizes)])
+    return requests
 
 
 def _find_store(results: Path | None) -> Store | None:
