@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from xfbench.store.results_folder import Store
 
 # Values of options that say nothing about what is verified.
-_DEFAULTS = {"workload": WORKLOADS, "kernel": "default", "ranks": "1", "strategy": "default"}
-_DEFAULTS |= {"again": False, "format": "text"}
+_DEFAULTS: dict[str, Any] = {
+    **{"workload": WORKLOADS, "kernel": "default", "ranks": "1", "strategy": "default"},
+    **{"again": False, "format": "text"},
+}
 _MAX_SEEDS = 1000
 
 _FrameworkOption = Annotated[

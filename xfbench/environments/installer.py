@@ -6,6 +6,7 @@ uv does not read pip's settings. So xfbench passes pip's settings for package so
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -63,7 +64,7 @@ def create_virtual_environment(
 
     If the installation fails, it is tried again with the adapter's `fallback` options for uv.
     `say` receives a progress line. Raises UnavailableError if the adapter's version of Python is
-    not found, and CommandError if the installation fails.
+    not found, and CommandError if uv fails for another reason.
     """
     uv, variables = find_uv_bin(), _build_uv_variables()
     python_version = adapter.environment.python
@@ -76,6 +77,8 @@ def create_virtual_environment(
             timeout=300,
         )
     except processes.CommandError as error:
+        if not reports_missing_python(error):
+            raise
         raise UnavailableError(
             f"{adapter.title} needs Python {python_version}, but none was found: install it, "
             f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
@@ -92,6 +95,11 @@ def create_virtual_environment(
         processes.output(
             [*install, *adapter.environment.fallback], environment=variables, timeout=3600
         )
+
+
+def reports_missing_python(error: processes.CommandError) -> bool:
+    """Return whether uv failed because it found no interpreter, and not for another reason."""
+    return bool(re.search("no interpreter found|invalid version request", str(error), re.I))
 
 
 def _build_uv_variables() -> dict[str, str]:
