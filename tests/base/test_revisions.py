@@ -194,6 +194,9 @@ def test_banners_around_the_answers_of_git_change_nothing(code, tmp_path_factory
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     assert revisions.find_revision() == clean
     assert revisions.resolve_revisions(["first"]) == [first]
+    (code / "workloads/net.py").write_text("A = 3\n")
+    revisions.find_revision.cache_clear()
+    assert revisions.find_revision() == (clean[0], True)
     with pytest.raises(UsageError, match="no such revision"):
         revisions.resolve_revisions(["third"])
 

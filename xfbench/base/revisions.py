@@ -23,7 +23,7 @@ _CODE_FOLDERS = ("adapters", "workloads", "xfbench/worker")
 _CODE_FILES = ("xfbench/__init__.py",)
 _UNUSED_SECONDS = 30 * 24 * 3600.0  # extracted code that was unused for so long is removed
 _HASH = "[0-9a-f]{40}|[0-9a-f]{64}"
-_CHANGED_FILE = r"[12u] [.MTADRCU]{2} [NS][.CMU]{3} [0-7]{6} .+"  # git status --porcelain=v2
+_CHANGED_FILE = rf":[0-7]{{6}} [0-7]{{6}} ({_HASH}) ({_HASH}) [A-Z]\d*\s.+"  # git diff --raw
 # Equal working trees become equal commits, because these do not depend on the user or the time.
 _SNAPSHOT_VARIABLES = {
     f"GIT_{role}_{name}": value
@@ -43,7 +43,7 @@ def find_revision() -> tuple[str | None, bool | None]:
         return None, None
     try:
         commit = _git_hash(checkout, "rev-parse", "HEAD")
-        listing = _git(checkout, "status", "--porcelain=v2", "--untracked-files=no")
+        listing = _git(checkout, "diff", "--raw", "--no-abbrev", "--no-color", "HEAD", "--")
     except processes.CommandError:
         return None, None
     return commit, bool(tool_output.find_matching_lines(listing, _CHANGED_FILE))
