@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from xfbench.base.process_variables import UNSET_FOR_RANKS
 from xfbench.base.processes import Command
 
 _VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
@@ -62,8 +63,9 @@ def wrap_in_start_and_env_commands(
     """Return a command that runs `command` on all ranks: `start_words`, then `env`, then `command`.
 
     - `env` sets the variables of `command`, because not every start command forwards them.
-    - `env` unsets LD_LIBRARY_PATH, LD_PRELOAD, PYTHONPATH and PYTHONHOME. The start command may
-      need these variables, but they could make a framework load wrong files.
+    - `env` unsets `UNSET_FOR_RANKS`. The start command may need some of these variables, and a
+      node's shell may set others, but they could make a framework load wrong files or take other
+      threads.
     - `env` does not set the visible GPUs. The start command has the value of this process, and may
       give each rank, or each node, another one.
     """
@@ -71,6 +73,6 @@ def wrap_in_start_and_env_commands(
     if _VISIBLE_GPUS in of_ranks:
         of_start.setdefault(_VISIBLE_GPUS, of_ranks.pop(_VISIBLE_GPUS))
     variables = [f"{key}={value}" for key, value in sorted(of_ranks.items())]
-    paths = ("-u", "LD_LIBRARY_PATH", "-u", "LD_PRELOAD", "-u", "PYTHONPATH", "-u", "PYTHONHOME")
-    argv = (*start_words, "env", *paths, *variables, *command.argv)
+    unset = (word for name in UNSET_FOR_RANKS for word in ("-u", name))
+    argv = (*start_words, "env", *unset, *variables, *command.argv)
     return Command(argv, of_start, command.cwd)

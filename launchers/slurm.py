@@ -15,6 +15,7 @@ from pathlib import Path
 
 from xfbench.base import tool_output
 from xfbench.base.errors import UsageError
+from xfbench.base.process_variables import Purpose
 from xfbench.base.processes import Command, CommandError, output
 from xfbench.launchers.resources import Resources, wrap_in_start_and_env_commands
 
@@ -246,7 +247,20 @@ def submit_job_script(script_path: Path, after: str = "") -> str:
     """
     dependency = [f"--dependency=afterany:{after}"] if after else []
     argv = ["sbatch", "--parsable", *dependency, str(script_path)]
-    return parse_job_number(output(argv, timeout=_TIMEOUT_S, new_session=True))
+    printed = output(argv, purpose=Purpose.SUBMISSION, timeout=_TIMEOUT_S, new_session=True)
+    return parse_job_number(printed)
+
+
+def describe_rejection(error: CommandError) -> str:
+    """Return sbatch's own words of an error in one line, without what a site prints beside them.
+
+    If no line is sbatch's, return the beginning of all that was printed.
+    """
+    message = str(error).removeprefix("sbatch failed: ")
+    for form in (r"sbatch: (error|fatal): .*", r"sbatch: .*"):
+        if lines := tool_output.find_matching_lines(message, form):
+            return "; ".join(dict.fromkeys(re.sub(r"^sbatch: (\w+: )?", "", ln) for ln in lines))
+    return tool_output.quote_output(message) if "\n" in message else message
 
 
 def find_job_number(job_name: str) -> str | None:
@@ -256,6 +270,7 @@ def find_job_number(job_name: str) -> str | None:
     """
     listing = output(
         ["squeue", "--noheader", f"--name={job_name}", f"--user={os.getuid()}", "--format=%i"],
+        purpose=Purpose.SLURM,
         timeout=_TIMEOUT_S,
     )
     return parse_queue(listing)
@@ -267,7 +282,11 @@ def query_job_state(job_number: str) -> JobState:
     Raises CommandError if Slurm does not answer.
     """
     try:
-        listing = output(["scontrol", "-o", "show", "job", job_number], timeout=_TIMEOUT_S)
+        listing = output(
+            ["scontrol", "-o", "show", "job", job_number],
+            purpose=Purpose.SLURM,
+            timeout=_TIMEOUT_S,
+        )
         return parse_job_listing(listing, job_number)
     except CommandError as error:
         if "Invalid job id" in str(error):
@@ -277,7 +296,7 @@ def query_job_state(job_number: str) -> JobState:
 
 def cancel_job(job_number: str) -> None:
     """Cancel the job, whether it is pending or running. Raises CommandError if scancel fails."""
-    output(["scancel", job_number], timeout=_TIMEOUT_S)
+    output(["scancel", job_number], purpose=Purpose.SLURM, timeout=_TIMEOUT_S)
 
 
 def allocation_hosts() -> list[str]:
@@ -289,7 +308,9 @@ def allocation_hosts() -> list[str]:
     if not nodes:
         return []
     try:
-        listing = output(["scontrol", "show", "hostnames", nodes], timeout=_TIMEOUT_S)
+        listing = output(
+            ["scontrol", "show", "hostnames", nodes], purpose=Purpose.SLURM, timeout=_TIMEOUT_S
+        )
         return tool_output.find_matching_lines(listing, r"[A-Za-z0-9][\w.-]*")
     except CommandError:
         return []

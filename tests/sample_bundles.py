@@ -22,11 +22,11 @@ def build_plan(framework, time_limit=300, **settings):
     )
 
 
-def run_bundle(folder, *interpreters):
+def run_bundle(folder, *interpreters, **variables):
     """Run the bundle as on another machine: the environment has no variable of this session."""
     return subprocess.run(
         ["sh", str(folder / "run.sh"), *interpreters],
-        env={"PATH": os.environ["PATH"]},
+        env={"PATH": os.environ["PATH"], **variables},
         capture_output=True,
         text=True,
         timeout=600,

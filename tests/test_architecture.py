@@ -539,3 +539,43 @@ def test_module_does_not_decode_system_bytes_strictly(module):
 )
 def test_strict_decoding_of_system_bytes_is_found(source):
     assert len(find_strict_decoding(source)) == 1
+
+
+def find_whole_environments(source):
+    """Return the lines that use all variables of this process, not one of them by name."""
+    tree = ast.parse(source)
+    environments = ("os.environ", "environ")
+    by_name = set()
+    for node in ast.walk(tree):
+        is_call = isinstance(node, ast.Attribute) and node.attr in ("get", "pop", "setdefault")
+        if is_call or isinstance(node, ast.Subscript):
+            by_name.add(node.value)
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In | ast.NotIn):
+            by_name |= {*node.comparators}
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute | ast.Name)
+        and ast.unparse(node) in environments
+        and node not in by_name
+    ]
+
+
+@every_module
+def test_variables_of_programs_are_selected_in_one_place(module):
+    """`base.process_variables` decides what a program gets; a worker reads what it was given."""
+    if module != "xfbench.base.process_variables" and find_area(module) not in WORKER_SIDE:
+        assert find_whole_environments(MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("a = {**os.environ, 'LC_ALL': 'C'}", [1]),
+        ("output(b, environment=os.environ)", [1]),
+        ("a = [n for n in os.environ]\nb = os.environ.copy()\nc = environ.items()", [1, 2, 3]),
+        ("os.environ['A']\nos.environ.get('A')\n'A' in os.environ\nimport os", []),
+    ],
+)
+def test_use_of_the_whole_environment_is_reported(source, lines):
+    assert find_whole_environments(source) == lines

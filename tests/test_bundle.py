@@ -119,6 +119,17 @@ def test_bundle_has_no_variables_of_the_machine_that_wrote_it(fake_adapter, tmp_
     assert "PYTHONHASHSEED=0" in line and "TZ=UTC" in line  # the adapter's own
 
 
+def test_threads_and_ranks_of_the_other_shell_do_not_reach_a_bundle(write_bundle, tmp_path):
+    folder = write_bundle("print(sorted(os.environ), flush=True)")
+    planted = {"OMP_PROC_BIND": "true", "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "9"}
+    completed = run_bundle(folder, f"odd={sys.executable}", **planted, PYTHONPATH="/of/a/module")
+    assert completed.returncode == 0, completed.stdout
+    [output] = folder.glob("launches/*/stdout")
+    names = output.read_text()
+    assert "'PYTHONPATH'" in names and not any(f"'{name}'" in names for name in planted)
+    assert [record.status for record in import_records(folder, tmp_path)] == ["ok"]
+
+
 KEEPS_PROGRAMS = """
 PROGRAMS = []
 def keep_programs(folder): PROGRAMS.append(folder)

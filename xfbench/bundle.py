@@ -30,8 +30,9 @@ from typing import IO, Any, cast
 
 from xfbench.base import digests, errors, processes, safe_read
 from xfbench.base.errors import UsageError
+from xfbench.base.process_variables import UNSET_FOR_BUNDLES, Purpose, select_variables
 from xfbench.environments import worker_archive
-from xfbench.environments.environment import Environment, complete_draft, is_inherited
+from xfbench.environments.environment import Environment, complete_draft
 from xfbench.equality import certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
@@ -58,6 +59,7 @@ _SEED = 0
 # gets the interpreter from a shell variable, and nothing uses the prefix.
 _PYTHON, _PREFIX = "@PYTHON@", Path("@PREFIX@")
 _INSPECT = ("worker.pyz", "request.json", "reply.json")
+_UNSET = [word for name in UNSET_FOR_BUNDLES for word in ("-u", name)]
 # The files of an archive that belong to a bundle. Others, such as a kit's facts, are skipped.
 _MEMBER = re.compile(r"plan\.json|(inspect|checks|launches)/\w[\w.-]*/\w[\w.-]*")
 _MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**32
@@ -255,7 +257,8 @@ def _write_inspection(folder: Path, framework: str) -> None:
     inspection_folder.mkdir()
     document = {"action": "inspect", "module": framework_adapter.module}
     job.write_job_files({**document, "request": {"framework": framework}}, inspection_folder)
-    body = f'"$PYTHON" {shlex.join(_INSPECT)} > stdout 2> stderr\nstatus=$?'
+    command = f'{shlex.join(["env", *_UNSET])} "$PYTHON" {shlex.join(_INSPECT)}'
+    body = f"{command} > stdout 2> stderr\nstatus=$?"
     _write_start_script(inspection_folder, framework, body)
 
 
@@ -294,13 +297,15 @@ def _to_portable_shell_line(command: processes.Command, declared_names: Containe
 
     The line does not set variables that the command has from this process, such as PATH and
     CUDA_VISIBLE_DEVICES: the other machine has its own values. It sets those in `declared_names`.
+    It unsets threads and ranks of that machine's shell.
     """
+    inherited_names = select_variables(Purpose.RANK_OF_USER, command.environment)
     variables = [
         f"{name}={value}"
         for name, value in sorted(command.environment.items())
-        if name in declared_names or not (is_inherited(name) or name.startswith("NCCL_"))
+        if name in declared_names or not (name in inherited_names or name.startswith("NCCL_"))
     ]
-    line = shlex.join(["env", *variables, *command.argv])
+    line = shlex.join(["env", *_UNSET, *variables, *command.argv])
     return line.replace(shlex.quote(_PYTHON), '"$PYTHON"')
 
 

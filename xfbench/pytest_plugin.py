@@ -7,6 +7,7 @@ the plugin imports the rest of xfbench only when benchmarks are requested.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         skipped_case = pytest.param(*names.PARAMETERS, id="cells", marks=skip)
         metafunc.parametrize(names.PARAMETERS, [skipped_case])
         return
+    from xfbench.base.terminal_text import make_encodable
     from xfbench.exchange.replay import ReplayTimer
     from xfbench.host import machine
 
@@ -101,7 +103,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     mismatch = architecture.mismatch_reason(machine.describe_machine())
     parameters = []
     for cell in cells:
-        group = names.format_group(cell)
+        # pytest would escape the whole heading of a group.
+        group = make_encodable(names.format_group(cell), sys.__stdout__)
         marks = [pytest.mark.benchmark(group=group, timer=ReplayTimer())]
         if mismatch:
             marks.append(pytest.mark.skip(reason=mismatch))
@@ -129,6 +132,7 @@ def xfbench_session(framework: str, pytestconfig: Config) -> Session:
     If the framework is unavailable, `context.unavailable` has the reason.
     """
     from xfbench.base import paths
+    from xfbench.base.terminal_text import make_encodable
     from xfbench.execution.launch import LaunchContext
     from xfbench.session import Listener, Session
     from xfbench.store.results_folder import Store
@@ -142,7 +146,8 @@ def xfbench_session(framework: str, pytestconfig: Config) -> Session:
             def message(self, text: str) -> None:
                 if reporter is not None:
                     reporter.ensure_newline()
-                    reporter.write_line(f"xfbench: {text}")
+                    # pytest captures `sys.stdout`, and would escape the whole line.
+                    reporter.write_line(make_encodable(f"xfbench: {text}", sys.__stdout__))
 
         results = paths.results(pytestconfig.getoption("xfbench_results"))
         pytestconfig.stash[_SESSION] = Session(LaunchContext(Store(results)), Reporter())

@@ -3,7 +3,9 @@
 import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from xfbench.base import errors, locks
@@ -62,3 +64,32 @@ def test_error_in_the_block_releases_the_lock(tmp_path):
     messages = []
     with locks.exclusive(tmp_path / "lock", "is next", messages.append, timeout_s=1):
         assert not messages
+
+
+def test_child_of_a_killed_process_does_not_keep_its_lock(tmp_path):
+    """A command may outlive its driver for a moment; the next driver does not wait for it."""
+    code = HOLDER.replace("    sys.stdin", "    start_child()\n    sys.stdin")
+    start_child = "import subprocess\ndef start_child():\n    subprocess.Popen(['sleep', '60'])\n"
+    argv = [sys.executable, "-c", start_child + code, str(tmp_path / "lock")]
+    with subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout.readline() == "held\n"
+        [child] = wait_for_children(process.pid)
+        process.kill()
+        process.wait(60)
+        messages = []
+        with locks.exclusive(tmp_path / "lock", "holds it", messages.append, timeout_s=60):
+            assert not messages
+        child.kill()
+
+
+def wait_for_children(pid):
+    """Return the children of a process, when it has some."""
+    while not (children := psutil.Process(pid).children()):
+        time.sleep(0.01)
+    return children

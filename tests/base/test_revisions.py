@@ -173,3 +173,38 @@ def test_variables_of_a_git_hook_do_not_select_another_repository(code, monkeypa
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     monkeypatch.setenv("GIT_INDEX_FILE", "/nowhere/index")
     assert revisions.resolve_revisions(["first", "second"])
+
+
+GIT_WITH_BANNER = """#!/bin/sh
+echo "Welcome: 1 message"; echo "A quick note"; echo "Please log out" >&2
+{git} "$@"
+status=$?
+echo Goodbye
+exit $status
+"""
+
+
+def test_banners_around_the_answers_of_git_change_nothing(code, tmp_path_factory, monkeypatch):
+    first = git(code, "rev-parse", "first")
+    clean = revisions.find_revision()
+    revisions.find_revision.cache_clear()
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "git").write_text(GIT_WITH_BANNER.format(git=shutil.which("git")))
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    assert revisions.find_revision() == clean
+    assert revisions.resolve_revisions(["first"]) == [first]
+    (code / "workloads/net.py").write_text("A = 3\n")
+    revisions.find_revision.cache_clear()
+    assert revisions.find_revision() == (clean[0], True)
+    with pytest.raises(UsageError, match="no such revision"):
+        revisions.resolve_revisions(["third"])
+
+
+def test_git_without_an_answer_is_shown_with_its_words(code, tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.mktemp("programs")
+    (folder / "git").write_text("#!/bin/sh\necho Welcome")
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(UsageError, match="printed no hash, or several: 'Welcome'"):
+        revisions.resolve_revisions(["first"])

@@ -69,3 +69,47 @@ def test_more_threads_than_cores_warn_before_the_start(run_inline):
     process = run_inline(*RUN, "--threads", "1000", "--dry-run")
     assert process.returncode == 0
     assert "warning: 1000 threads on" in process.stderr
+
+
+TUNE = ("tune", "--framework", "reference", "--workload", "lenet")
+VERIFY = ("verify", "--framework", "reference", "--workload", "lenet")
+STUDY = ("study", "run", "quick", "--framework", "torch")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*TUNE, "--python", "torch=/bin/sh"), "the frameworks are reference"),
+        ((*TUNE, "--over", "strategy=default"), "it needs --over ranks with 2 or more"),
+        ((*TUNE, "--batch-size", "900000000"), "of memory"),
+        ((*TUNE, "--launches", "9" * 20), "10000"),
+        ((*TUNE, "--steps", "9" * 12), "--steps 999,999,999,999: at most"),
+        ((*TUNE, "--show", "--budget", "9m"), "--budget has no effect here: leave out --show"),
+        ((*TUNE, "--show", "--steps", "9"), "--steps has no effect here: leave out --show"),
+        ((*VERIFY, "--python", "torch=/bin/sh"), "the frameworks are reference"),
+        ((*VERIFY, "--strategy", "ddp"), "--strategy has no effect here: it needs --ranks 2"),
+        ((*VERIFY, "--batch-size", "900000000"), "of memory"),
+        ((*VERIFY, "--threads", "20000"), "20,000 threads are too many"),
+        ((*VERIFY, "--seeds", "9" * 20), "1000"),
+        ((*VERIFY, "--only", "pooling"), "--only has no effect here: it needs --self-test"),
+        ((*VERIFY, "--self-test"), "--framework has no effect here: leave out --self-test"),
+        (("verify", "--self-test", "--ranks", "2"), "--ranks has no effect here"),
+        ((*STUDY, "--account", "a"), "--account has no effect here: it needs --launcher slurm"),
+        ((*STUDY, "--job-time", "9h"), "--job-time has no effect here"),
+        ((*STUDY, "--memory-limit", "9GB"), "--memory-limit has no effect here"),
+        ((*STUDY, "--python", "caffe=/bin/sh"), "the frameworks are torch"),
+        ((*STUDY, "--launches", "9" * 20), "launches are too many"),
+        (
+            (*STUDY, "--launcher", "slurm", "--site", "stampede2", "--partition", "nromal"),
+            "unknown partition 'nromal': did you mean normal?",
+        ),
+        (
+            (*RUN, "--launcher", "slurm", "--site", "stampede2", "--partition", "nromal"),
+            "unknown partition 'nromal': did you mean normal?",
+        ),
+    ],
+)
+def test_other_commands_refuse_the_same(run_inline, arguments, words):
+    process = run_inline(*arguments, "--dry-run")
+    assert process.returncode == 2
+    assert words in process.stderr and "Traceback" not in process.stderr

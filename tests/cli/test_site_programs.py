@@ -1,19 +1,20 @@
 """Programs, modules, name services and locks of sites, as they meet the command `xfbench run`."""
 
-import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests import temporary_mounts
+from tests.cli.site_runs import RUN, read_launch_variables, read_records, run_command
+from tests.fake_framework import STRATEGY
 from xfbench.base import paths
 from xfbench.execution import job_queue
-from xfbench.worker import distributed
 
-RUN = ["run", "--framework=reference", "--workload=lenet", "--batch-size=2", "--steps=2"]
-RUN += ["--data=synthetic", "--launches=1", "--no-verify"]
 NO_LOCKS = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,52 +46,6 @@ static int control(const char *name, int file, int command, void *argument) {
 CONTROL(fcntl)
 CONTROL(fcntl64)
 """
-
-
-@pytest.fixture
-def install(tmp_path, monkeypatch):
-    """A function that puts a program with these shell lines first on the PATH."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-    def write_program(name, lines):
-        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (folder / name).chmod(0o755)
-
-    return write_program
-
-
-@pytest.fixture
-def python(install):
-    """A python3 with NumPy, first on the PATH."""
-    install("python3", f'exec "{sys.executable}" "$@"')
-
-
-@pytest.fixture
-def results(tmp_path):
-    return tmp_path / "results"
-
-
-def run_command(*words, **variables):
-    return subprocess.run(
-        [sys.executable, "-m", "xfbench", *map(str, words)],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-
-
-def read_records(results):
-    return [json.loads(file.read_text()) for file in (results / "records").rglob("*.json")]
-
-
-def read_launch_variables(results):
-    [command] = [json.loads(file.read_text()) for file in results.rglob("command.json")]
-    words = [word.partition("=")[::2] for word in command["argv"] if "=" in word]
-    return {**command["environment"], **dict(words)}
 
 
 @pytest.mark.deep
@@ -147,7 +102,7 @@ LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential adde
     ],
 )
 def test_slurm_is_asked_about_the_submitted_job(
-    install, run_inline, tmp_path, results, printed, number, monkeypatch
+    install, run_inline, tmp_path, results_folder, printed, number, monkeypatch
 ):
     monkeypatch.setattr(job_queue, "_LOOK_SECONDS", 0.01)
     (tmp_path / "printed").write_text(printed)
@@ -157,39 +112,59 @@ def test_slurm_is_asked_about_the_submitted_job(
     install("scancel", "exit 0")
     state = f"JobId={number} JobName=x JobState=CANCELLED Reason=None"
     install("scontrol", f'echo "$*" >> {asked}\necho Welcome 1\necho "{state}"\necho Goodbye')
-    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results}")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
     assert completed.returncode == 1, completed.stderr
     assert set(asked.read_text().splitlines()) == {f"-o show job {number}"}
-    assert [record["reason"] for record in read_records(results)] == [
+    assert [record["reason"] for record in read_records(results_folder)] == [
         f"the job was cancelled (job {number})"
     ]
 
 
-def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results):
+def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results_folder):
     install("sbatch", "echo Your project has 5 hours left")
     install("squeue", "exit 0")
-    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results}")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
     assert completed.returncode == 1
     assert "no job number" in completed.stderr and "5 hours left" in completed.stderr
 
 
-@pytest.fixture
-def run_with_modules(tmp_path, results, python, run_inline):
-    """A function that runs with a module system whose start-up file has these lines."""
+REJECTED = "sbatch: error: Your account has used 9 of 8 hours\nsbatch: error: Batch job refused\n"
 
-    def run(lines, *words, settings=""):
-        (tmp_path / "init.sh").write_text(lines)
-        site = tmp_path / "site.toml"
-        site.write_text(
-            f'title = "s"\n{settings}\n[modules]\ninit = "{tmp_path / "init.sh"}"\n'
-            '[modules.frameworks]\nreference = ["tool/2.5"]\n'
-        )
-        return run_inline(*RUN, f"--site={site}", f"--results={results}", *words)
 
-    return run
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (REJECTED, "Your account has used 9 of 8 hours; Batch job refused"),
+        (f"{BANNER}{REJECTED}Ask help@example.org\n", "Your account has used 9 of 8 hours; Batch"),
+        ("sbatch: error: no such queue: a\n\n*** Maintenance on Monday ***\n", "no such queue: a"),
+        ("No hours left.\nSee the wiki.\n", "No hours left. See the wiki."),
+    ],
+)
+def test_reason_of_a_rejected_job_is_what_sbatch_said(
+    install, run_inline, tmp_path, results_folder, printed, reason
+):
+    (tmp_path / "printed").write_text(printed)
+    install("sbatch", f"cat {tmp_path / 'printed'} >&2\nexit 1")
+    install("squeue", "exit 0")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
+    assert completed.returncode == 1
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and reason in record["reason"]
+    assert "Maintenance" not in record["reason"]
 
 
 SETS_ROOT = "export TOOLROOT=/opt/tool"
+OPEN_MPI = 'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
+START_RANK = """
+while [ "$1" != env ]; do shift; done
+OMPI_COMM_WORLD_RANK={rank} OMPI_COMM_WORLD_SIZE={ranks} "$@"
+"""
+START_TWO_RANKS = f"""
+{START_RANK.format(rank=1, ranks=2).rstrip()} &
+{START_RANK.format(rank=0, ranks=2)}
+[ $? = 0 ] && wait $!
+"""
+MOUNT_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'
 
 
 @pytest.mark.case("Modules that print")
@@ -200,10 +175,10 @@ SETS_ROOT = "export TOOLROOT=/opt/tool"
         f'echo "Welcome, n=1"\nmodule() {{ [ "$1" = load ] && {SETS_ROOT}; return 0; }}\nfalse',
     ],
 )
-def test_printing_modules_set_variables_and_nothing_else(run_with_modules, results, lines):
+def test_printing_modules_set_variables_and_nothing_else(run_with_modules, results_folder, lines):
     completed = run_with_modules(lines)
     assert completed.returncode == 0, completed.stderr
-    variables = read_launch_variables(results)
+    variables = read_launch_variables(results_folder)
     assert variables["TOOLROOT"] == "/opt/tool"
     assert not any(" " in name for name in variables)
 
@@ -217,43 +192,52 @@ def test_printing_modules_set_variables_and_nothing_else(run_with_modules, resul
         "echo loaded",
     ],
 )
-def test_missing_module_is_found_out_without_exit_status(run_with_modules, results, load):
+def test_missing_module_is_found_out_without_exit_status(run_with_modules, results_folder, load):
     completed = run_with_modules(f'module() {{ [ "$1" = load ] && {load}; return 0; }}')
     assert completed.returncode == 1
-    [record] = read_records(results)
+    [record] = read_records(results_folder)
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
 
 
+@pytest.mark.deep
 @pytest.mark.case("Process mark that is older than the run")
-def test_captured_variables_have_no_mark_of_another_process(run_with_modules, results, install):
-    """With the mark of the capture, the children of ranks would not be found and ended."""
+def test_children_of_ranks_end_with_the_run_and_no_others(
+    run_with_modules, results_folder, install, tmp_path
+):
+    """Neither the mark of the shell nor that of the capture is taken for the mark of the run."""
+    child = tmp_path / "child"
     install(
-        "mpirun",
-        'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
-        'while [ "$1" != env ]; do shift; done\n'
-        'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
+        "python3",
+        f'[ -n "$OMPI_COMM_WORLD_RANK" ] && setsid sh -c "echo \\$\\$ > {child}; exec sleep 300" '
+        f'> {tmp_path}/out 2>&1 &\nexec "{sys.executable}" "$@"',
     )
-    completed = run_with_modules(
-        f'module() {{ [ "$1" = load ] && {{ echo note >&2; {SETS_ROOT}; }}; return 0; }}',
-        settings='launcher = "mpi"',
-    )
-    assert completed.returncode == 0, completed.stderr
-    variables = read_launch_variables(results)
-    assert variables["TOOLROOT"] == "/opt/tool"
-    assert "XFBENCH_RUN" not in variables
+    install("mpirun", f"{OPEN_MPI}{START_RANK.format(rank=0, ranks=1)}")
+    module = f'module() {{ [ "$1" = load ] && {{ echo note >&2; {SETS_ROOT}; }}; return 0; }}'
+    words = run_with_modules.write_site(module, settings='launcher = "mpi"')
+    with subprocess.Popen(["sleep", "300"], env={**os.environ, "XFBENCH_RUN": "01d"}) as bystander:
+        try:
+            completed = run_command(*words, XFBENCH_RUN="01d")
+            assert completed.returncode == 0, completed.stderr
+            assert read_launch_variables(results_folder)["TOOLROOT"] == "/opt/tool"
+            assert not Path(f"/proc/{int(child.read_text())}/environ").exists()
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
 
 
 @pytest.mark.case("MPI with another name")
 @pytest.mark.parametrize("version", ["mpirun (IBM Spectrum MPI) 10.4.0.03rtm4", "SiteMPI 3.1"])
-def test_mpi_of_another_name_is_used_or_refused_with_advice(install, run_inline, results, version):
+def test_mpi_of_another_name_is_used_or_refused_with_advice(
+    install, run_inline, results_folder, version
+):
     install(
         "mpirun",
         f'if [ "$1" = --version ]; then echo Welcome; echo "{version}"; exit; fi\n'
         'while [ "$1" != env ]; do shift; done\n'
         'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
     )
-    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results}")
-    [record] = read_records(results)
+    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results_folder}")
+    [record] = read_records(results_folder)
     if "Spectrum" in version:
         assert completed.returncode == 0 and record["status"] == "ok", record["reason"]
     else:
@@ -261,12 +245,20 @@ def test_mpi_of_another_name_is_used_or_refused_with_advice(install, run_inline,
         assert version in record["reason"] and "site file" in record["reason"]
 
 
+@pytest.mark.deep
 @pytest.mark.case("Host name that resolves to another machine's address")
-def test_address_of_another_machine_is_not_used(monkeypatch):
-    """The bind of an address that this host lacks fails."""
-    monkeypatch.setattr(distributed.socket, "gethostbyname", lambda _: "203.0.113.9")
-    monkeypatch.delenv("XFBENCH_INTERFACE", raising=False)
-    address = distributed.host_address(remote=True)
-    assert address != "203.0.113.9"
-    with distributed.socket.socket() as probe:
-        probe.bind((address, 0))
+def test_ranks_on_nodes_meet_at_an_address_of_this_machine(
+    install, fake_adapter, results_folder, tmp_path
+):
+    temporary_mounts.require_mounting("unshare")
+    fake_adapter()
+    install("mpirun", f"{OPEN_MPI}{START_TWO_RANKS}")
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost\n203.0.113.9 {socket.gethostname()}\n")
+    words = ["run", "--framework=odd", "--workload=lenet", "--ranks=2", "--nodes=2"]
+    words += ["--scaling=strong", "--launcher=mpi", f"--strategy={STRATEGY}", "--no-verify"]
+    words += ["--batch-size=8", "--steps=3", "--launches=1", f"--results={results_folder}"]
+    completed = run_command(*words, prefix=("unshare", "-m", "sh", "-c", MOUNT_HOSTS, hosts))
+    assert completed.returncode == 0, completed.stderr
+    [record] = read_records(results_folder)
+    assert (record["status"], record["request"]["nodes"]) == ("ok", 2)

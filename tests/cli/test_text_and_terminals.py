@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import xfbench
 from tests import debian
 from tests.sample_records import SOFTWARE
 from xfbench.host.machine import describe_machine
@@ -58,12 +60,12 @@ def run(record, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"TERM": "dumb", "COLUMNS": "100"}
 
-    def run_command(words, variables, *, on_terminal=False):
+    def run_command(words, variables, *, on_terminal=False, module="xfbench", **more):
         user_end, program_end = pty.openpty()
         with subprocess.Popen(
-            [sys.executable, "-m", "xfbench", *words.split()],
+            [sys.executable, "-m", module, *words.split()],
             cwd=tmp_path,
-            env={**environment, **variables},
+            env={**environment, **variables, **more},
             stdin=subprocess.DEVNULL,
             stdout=program_end if on_terminal else subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -121,6 +123,43 @@ def test_output_is_complete_in_any_encoding(run, encoding, variables, words, on_
         words_there = keep_ascii_words(text)
         missing = [word for word in keep_ascii_words(expected.decode()) if word not in words_there]
         assert missing == []
+
+
+BENCHMARK = "--benchmark-only --xfbench-framework reference --xfbench-workload lenet"
+BENCHMARK += f" --xfbench-steps 2 -p no:cacheprovider {Path(xfbench.__file__).parent}/benchmarks"
+CALL = """
+import xfbench
+try:
+    xfbench.run("reference", "lenet", threads=10**9)
+except xfbench.UsageError as error:
+    print(error)
+for record in xfbench.run("reference", "lenet", batch_size=2, steps=2, warmup=0, launches=1):
+    print(record.status, record.request.label().encode("ascii", "replace").decode())
+print(len(xfbench.load("results").leaderboards()))
+"""
+
+
+@deep
+@pytest.mark.case("Terminal that is not UTF-8")
+@pytest.mark.parametrize(
+    ("encoding", "module", "words", "on_terminal", "expected"),
+    [
+        ("iso8859-1", "xfbench", SMALL_RUN, True, ("images/s",)),
+        ("ascii", "pytest", BENCHMARK, True, ("synthetic - float32", "1 passed")),
+        ("ascii", "call", "", False, ("at most", "ok ", "environments ready")),
+    ],
+)
+def test_progress_of_runs_is_legible_in_any_encoding(
+    run, encoding, variables, module, words, on_terminal, expected, tmp_path
+):
+    """The live table of a terminal, pytest's own lines, and the lines of a call from Python."""
+    (tmp_path / "call.py").write_text(CALL)
+    live = {"TERM": "xterm"}
+    status, content = run(words, variables, on_terminal=on_terminal, module=module, **live)
+    text = content.decode(encoding)
+    assert status == 0, text
+    assert all(word in text for word in expected), text
+    assert not re.search(r"\\(x[0-9a-f]{2}|u[0-9a-f]{4})", text), text
 
 
 @deep

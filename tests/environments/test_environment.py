@@ -413,3 +413,17 @@ def test_framework_without_its_python_is_unavailable(write_adapter, python, stat
     file = write_adapter("# nothing\n").folder / "adapter.toml"
     file.write_text(file.read_text().replace('python = "3.11"', f'python = "{python}"'))
     assert small_framework_state() == (state, None)
+
+
+def test_failure_of_uv_is_shown_with_its_words(write_adapter, tmp_path, monkeypatch, run_inline):
+    """Only uv's own words say that an interpreter is missing."""
+    program = tmp_path / "uv"
+    program.write_text("#!/bin/sh\necho Welcome >&2\necho 'error: no space left' >&2\nexit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(installer, "find_uv_bin", lambda: str(program))
+    monkeypatch.setattr(inventory, "find_uv_bin", lambda: str(program))
+    write_adapter("# nothing\n")
+    created, listed = run_inline("env", "create", "small"), run_inline("framework", "list")
+    assert created.returncode == 1
+    assert "no space left" in created.stderr and "was found" not in created.stderr
+    assert "no space left" in listed.stdout + listed.stderr

@@ -6,9 +6,8 @@ import platform
 
 import pytest
 
-from xfbench.base import private_names
+from xfbench.base import private_names, process_variables
 from xfbench.exchange.submission import describe_private_name_in_json
-from xfbench.execution import starting
 from xfbench.execution.launch import LaunchContext
 from xfbench.session import Session
 from xfbench.store.results_folder import Store
@@ -61,8 +60,9 @@ def test_tokens_appear_in_no_file_or_output(run_arguments, run_inline, tmp_path,
 
 def test_launcher_environment_contains_no_token(tokens, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    inherited = starting.select_inherited_variables(
-        {**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
+    inherited = process_variables.select_variables(
+        process_variables.Purpose.START,
+        {**TOKENS, "SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"},
     )
     assert inherited == {"SLURM_JOB_ID": "7", "PATH": "/bin", "FI_PROVIDER": "x"}
 

@@ -400,6 +400,13 @@ TARGETS = {
         write_data_set(lmdb, "train.lmdb/data.mdb"),
     ),
     "sbatch": Target(as_text_reader(slurm.parse_job_number), (CommandError,), [b"Hi\n7;north\n"]),
+    "rejection": Target(
+        as_text_reader(
+            lambda text: slurm.describe_rejection(CommandError(f"sbatch failed: {text}"))
+        ),
+        WORDS,
+        [b"Hi\nsbatch: error: no\nsbatch: fatal: b\n"],
+    ),
     "squeue": Target(as_text_reader(slurm.parse_queue), WORDS, [b"Hi\n7_1\n"]),
     "scontrol": Target(
         as_text_reader(lambda text: slurm.parse_job_listing(text, "7")),

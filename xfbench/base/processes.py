@@ -28,6 +28,7 @@ from pathlib import Path
 
 from xfbench.base import keeper
 from xfbench.base.errors import XfbenchError
+from xfbench.base.process_variables import Purpose, select_variables
 
 MAX_OUTPUT_BYTES = 2**30  # limit for standard output and for standard error of a command
 _GRACE_S = 2.0
@@ -300,6 +301,7 @@ def _find_excess_output(output_files: Sequence[tuple[Path, Path]]) -> Outcome | 
 def output(
     argv: Sequence[str],
     *,
+    purpose: Purpose = Purpose.PROGRAM,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float,
@@ -308,7 +310,10 @@ def output(
 ) -> str:
     """Run a command and return its standard output.
 
-    - `environment`: the command's environment variables; None: the variables of this process.
+    - `purpose`: what the command is for. A command for `Purpose.SUBMISSION` gets no mark, which the
+      job would inherit, so after `timeout` only the command itself is killed.
+    - `environment`: the command's environment variables; None: those that this process has for
+      `purpose`.
     - `cwd`: the command's working folder; None: the working folder of this process.
     - `timeout`: the longest time that the command may take, in seconds.
     - `new_session`: whether the command runs in a new session. Ctrl-C in the terminal then reaches
@@ -318,12 +323,13 @@ def output(
     Raises CommandError if the command cannot be started, fails, or takes longer than `timeout`.
     After `timeout`, or after an interrupt, all processes that the command started are killed.
     """
-    base_environment = os.environ if environment is None else environment
+    base_environment = select_variables(purpose) if environment is None else environment
+    is_marked = purpose is not Purpose.SUBMISSION
     with _registered_mark() as mark:
         try:
             process = subprocess.run(
                 argv,
-                env={**base_environment, keeper.MARK: mark},
+                env={**base_environment, **({keeper.MARK: mark} if is_marked else {})},
                 cwd=cwd,
                 timeout=timeout,
                 check=False,

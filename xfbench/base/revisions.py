@@ -14,15 +14,16 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from xfbench.base import paths, processes
+from xfbench.base import paths, processes, tool_output
 from xfbench.base.errors import UsageError
+from xfbench.base.process_variables import Purpose, select_variables
 
 WORKING_TREE = "working-tree"
 _CODE_FOLDERS = ("adapters", "workloads", "xfbench/worker")
 _CODE_FILES = ("xfbench/__init__.py",)
 _UNUSED_SECONDS = 30 * 24 * 3600.0  # extracted code that was unused for so long is removed
-# Git sets these in hooks. They would name another repository or index.
-_HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+_HASH = "[0-9a-f]{40}|[0-9a-f]{64}"
+_CHANGED_FILE = rf":[0-7]{{6}} [0-7]{{6}} ({_HASH}) ({_HASH}) [A-Z]\d*\s.+"  # git diff --raw
 # Equal working trees become equal commits, because these do not depend on the user or the time.
 _SNAPSHOT_VARIABLES = {
     f"GIT_{role}_{name}": value
@@ -41,11 +42,11 @@ def find_revision() -> tuple[str | None, bool | None]:
     if checkout is None:
         return None, None
     try:
-        commit = _git(checkout, "rev-parse", "HEAD")
-        changed = _git(checkout, "status", "--porcelain", "--untracked-files=no")
+        commit = _git_hash(checkout, "rev-parse", "HEAD")
+        listing = _git(checkout, "diff", "--raw", "--no-abbrev", "--no-color", "HEAD", "--")
     except processes.CommandError:
         return None, None
-    return commit, bool(changed)
+    return commit, bool(tool_output.find_matching_lines(listing, _CHANGED_FILE))
 
 
 def find_checkout() -> Path | None:
@@ -152,13 +153,14 @@ def _require_checkout() -> Path:
 
 def _find_commit(checkout: Path, name: str) -> str:
     try:
-        return _git(
+        return _git_hash(
             checkout, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"
         )
     except processes.CommandError as error:
         if error.status is None:  # git did not run
             raise
-    is_shallow = _git(checkout, "rev-parse", "--is-shallow-repository") == "true"
+    answer = _git(checkout, "rev-parse", "--is-shallow-repository")
+    is_shallow = "true" in tool_output.find_matching_lines(answer, "true|false")
     advice = (
         "the clone is shallow: run `git fetch --unshallow` in it"
         if is_shallow
@@ -173,20 +175,30 @@ def _commit_working_tree(checkout: Path) -> str:
         index = {"GIT_INDEX_FILE": str(Path(scratch, "index"))}
         _git(checkout, "read-tree", "HEAD", variables=index)
         _git(checkout, "add", "--all", "--", *_CODE_FOLDERS, *_CODE_FILES, variables=index)
-        tree = _git(checkout, "write-tree", variables=index)
-    if tree == _git(checkout, "rev-parse", "HEAD^{tree}"):
-        return _git(checkout, "rev-parse", "HEAD")
-    return _git(
+        tree = _git_hash(checkout, "write-tree", variables=index)
+    if tree == _git_hash(checkout, "rev-parse", "HEAD^{tree}"):
+        return _git_hash(checkout, "rev-parse", "HEAD")
+    return _git_hash(
         *(checkout, "commit-tree", tree, "-p", "HEAD", "-m", "xfbench: uncommitted changes"),
         variables=_SNAPSHOT_VARIABLES,
     )
 
 
+def _git_hash(checkout: Path, *words: str, variables: dict[str, str] | None = None) -> str:
+    """Return the hash that git prints. Raises CommandError if git fails or prints no hash."""
+    printed = _git(checkout, *words, variables=variables)
+    hashes = {*tool_output.find_matching_lines(printed, _HASH)}
+    if len(hashes) != 1:
+        raise processes.CommandError(
+            f"git {words[0]} printed no hash, or several: {tool_output.quote_output(printed)}"
+        )
+    return hashes.pop()
+
+
 def _git(checkout: Path, *words: str, variables: dict[str, str] | None = None) -> str:
     """Run git in the checkout and return its output. Raises CommandError if git fails."""
-    environment = {name: value for name, value in os.environ.items() if name not in _HOOK_VARIABLES}
     return processes.output(
         ["git", "-C", str(checkout), *words],
-        environment={**environment, **(variables or {})},
+        environment={**select_variables(Purpose.GIT), **(variables or {})},
         timeout=60,
-    ).strip()
+    )

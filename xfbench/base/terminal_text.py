@@ -21,6 +21,7 @@ import sys
 import textwrap
 import unicodedata
 from contextlib import suppress
+from typing import TextIO
 
 FIELD_LENGTH, MAX_LENGTH = 240, 1200
 
@@ -54,12 +55,14 @@ def print_in_any_encoding() -> None:
             stream.reconfigure(errors=_PLAIN_ERRORS)
 
 
-def make_encodable(text: str) -> str:
-    """Return the text with the characters replaced that standard output's encoding lacks.
+def make_encodable(text: str, stream: TextIO | None = None) -> str:
+    """Return the text with the characters replaced that the encoding of `stream` lacks.
 
     Tables need this before their layout, because a replacement may be longer.
+
+    - `stream`: None: standard output.
     """
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    encoding = getattr(stream or sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, _PLAIN_ERRORS).decode(encoding)
 
 
@@ -157,7 +160,8 @@ def say(line: str, max_line_length: int = MAX_LENGTH) -> None:
     if sys.stderr is None:
         return
     with suppress(OSError):
-        print(make_lines_legible(line, max_line_length), file=sys.stderr)
+        legible = make_lines_legible(line, max_line_length)
+        print(make_encodable(legible, sys.stderr), file=sys.stderr)
 
 
 def shorten_and_wrap_to_field_length(text: str, max_length: int = MAX_LENGTH) -> tuple[str, ...]:

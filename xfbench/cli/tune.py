@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Subject = tuple[str, str, str, str]
 _SUBJECT_FIELDS = ("framework", "workload", "device", "precision")
 
+_MAX_LAUNCHES = 10_000
+
 _FrameworkOption = Annotated[
     str,
     framework_option("Framework to tune."),
@@ -74,6 +76,7 @@ _LaunchesOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=_MAX_LAUNCHES,
         help="Launches per setting in the final comparison (default: 5, then more until the "
         "difference is clear, at most 20). By default, launches also end when tuning has taken "
         "a quarter of the time of an exhaustive search.",
@@ -141,7 +144,7 @@ def tune(
         xfbench run --framework torch --workload lenet --tuned
     """
     from xfbench import progress
-    from xfbench.base import errors, paths
+    from xfbench.base import paths
     from xfbench.store.results_folder import Store
     from xfbench.tuning import searching, space
 
@@ -150,6 +153,7 @@ def tune(
     store = Store(paths.results(values.get("results")))
     subject = framework, workload, device, precision
     if show:
+        _refuse_options_of_a_search(values, over, batch_size, launches, budget)
         _show_last_search(store, subject, as_json)
         return
     tuning_request = _build_space_request(
@@ -157,8 +161,7 @@ def tune(
     )
     choices = _build_search_options(values, launches, budget, seed)
     search_space = space.build_space(tuning_request, values.get("python", {}))
-    if not search_space.cells:
-        raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
+    _check_space(tuning_request, values, search_space)
     _warn_of_batch_sizes_and_budget(tuning_request, search_space, choices, store)
     if values.get("dry_run"):
         _print_plan(search_space, choices, store, as_json)
@@ -170,6 +173,45 @@ def tune(
         update_note(tuning)
     show_command = _build_show_command(subject, values.get("results"))
     _print_tuning_exit_if_not_confirmed(tuning, file, show_command, as_json)
+
+
+def _refuse_options_of_a_search(
+    values: Mapping[str, Any],
+    over: Sequence[str] | None,
+    batch_size: str | None,
+    launches: int | None,
+    budget: str | None,
+) -> None:
+    """Raise UsageError if an option is given that --show ignores."""
+    from xfbench.base import errors
+
+    chosen = {"over": over, "batch_size": batch_size, "launches": launches, "budget": budget}
+    for name, value in {**chosen, **values}.items():
+        if value is not None and name not in ("results", "json"):
+            option = settings.BY_NAME[name].option if name in settings.BY_NAME else f"--{name}"
+            raise errors.UsageError(f"{option} has no effect here: leave out --show")
+
+
+def _check_space(
+    tuning_request: SpaceRequest, values: Mapping[str, Any], search_space: Space
+) -> None:
+    """Raise UsageError if an option changes nothing, has an impossible value, or none is left."""
+    from xfbench.base import errors
+    from xfbench.planning import sense
+
+    cells = [
+        search_space.default,
+        *search_space.cells,
+        *(cell for cell, _ in search_space.left_out),
+    ]
+    if "strategy" in tuning_request.over and all(cell.ranks == 1 for cell in cells):
+        raise errors.UsageError(
+            "--over strategy has no effect here: it needs --over ranks with 2 or more"
+        )
+    sense.refuse_interpreters_without_effect(values.get("python", {}), cells)
+    sense.refuse_impossible_sizes(cells)
+    if not search_space.cells:
+        raise errors.UsageError(f"no settings to try: {search_space.left_out[0][1]}")
 
 
 def _build_space_request(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 
     from xfbench.model.request import Request
     from xfbench.store.results_folder import Store
+
+# Values of options that say nothing about what is verified.
+_DEFAULTS: dict[str, Any] = {
+    **{"workload": WORKLOADS, "kernel": "default", "ranks": "1", "strategy": "default"},
+    **{"again": False, "format": "text"},
+}
+_MAX_SEEDS = 1000
 
 _FrameworkOption = Annotated[
     str | None,
@@ -54,7 +61,11 @@ _StrategyOption = Annotated[
 ]
 _SeedsOption = Annotated[
     int,
-    typer.Option(min=1, help="Number of seeds: 3 means seeds 0, 1 and 2. Every seed must pass."),
+    typer.Option(
+        min=1,
+        max=_MAX_SEEDS,
+        help="Number of seeds: 3 means seeds 0, 1 and 2. Every seed must pass.",
+    ),
 ]
 _AgainOption = Annotated[bool, typer.Option("--again", help="Verify even if a certificate exists.")]
 _SelfTestOption = Annotated[
@@ -131,17 +142,19 @@ def verify(
 
     if format not in verdicts.FORMATS:
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
-
     values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
     time_limit = values.pop("time_limit", reference.TIME_LIMIT)
+    names = (framework or FRAMEWORKS, workload, kernel)
+    chosen = {"framework": framework, "workload": workload, "kernel": kernel, "again": again}
+    chosen |= {"ranks": ranks, "strategy": strategy, "format": format}
+    _refuse_options_of_the_other_mode(self_test, {**chosen, **values}, only)
     if self_test:
         _run_self_test(parse_list(only, str, "--only"), seeds, time_limit, dry_run, as_json)
         return
     interpreters, store = values.pop("python", {}), _find_store(values.pop("results", None))
     batch_sizes = values.pop("batch_size", None) or ()
-    names = (framework or FRAMEWORKS, workload, kernel)
-    requests = _build_requests(names, interpreters, ranks, strategy, values)
+    requests = _build_requests(names, interpreters, ranks, strategy, values, batch_sizes)
     if dry_run:
         titles = [verdicts.request_title(request) for request in requests]
         print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
@@ -152,30 +165,69 @@ def verify(
     _print_answers_exit_if_different(answers, "json" if as_json else format)
 
 
+def _refuse_options_of_the_other_mode(
+    self_test: bool, chosen: Mapping[str, Any], only: str | None
+) -> None:
+    """Raise UsageError if --self-test ignores a chosen option, or --only is without --self-test."""
+    from xfbench.base import errors
+
+    if not self_test and only is not None:
+        raise errors.UsageError("--only has no effect here: it needs --self-test")
+    for name, value in chosen.items():
+        if self_test and value != _DEFAULTS.get(name):
+            option = name.replace("_", "-")
+            raise errors.UsageError(f"--{option} has no effect here: leave out --self-test")
+
+
+def _with_batch_sizes(requests: Sequence[Request], batch_sizes: Sequence[int]) -> list[Request]:
+    """Return each request once for each number of images per rank."""
+    return [
+        request.model_copy(
+            update={"batch_size_per_rank": size, "global_batch_size": size * request.ranks}
+        )
+        for request in requests
+        for size in batch_sizes
+    ]
+
+
 def _build_requests(
     names: tuple[str, str, str],
     interpreters: dict[str, Path],
     ranks: str,
     strategy: str,
     values: dict[str, Any],
+    batch_sizes: Sequence[int],
 ) -> list[Request]:
-    """Return the requests of the options. `names` are frameworks, workloads and kernels."""
+    """Return the requests of the options.
+
+    - `names`: frameworks, workloads and kernels.
+    - `batch_sizes`: images per rank of further batches.
+
+    Raises UsageError if an option has no effect, or this machine cannot have its value.
+    """
     from xfbench.equality import verdicts
+    from xfbench.planning import sense
 
     options = ("--framework", "--workload", "--kernel")
     frameworks, networks, kernels = (
         parse_list(text, str, option) or [] for text, option in zip(names, options, strict=True)
     )
-    return verdicts.build_requests(
+    strategies = parse_list(strategy, str, "--strategy")
+    requests = verdicts.build_requests(
         frameworks,
         networks,
         kernels,
         interpreters,
         ranks=parse_list(ranks, parse_positive_int, "--ranks"),
-        strategy=parse_list(strategy, str, "--strategy"),
+        strategy=strategies,
         scaling="weak",
         **values,
     )
+    sense.refuse_options_without_effect(
+        {**values, "strategy": strategies, "python": interpreters}, requests
+    )
+    sense.refuse_impossible_sizes([*requests, *_with_batch_sizes(requests, batch_sizes)])
+    return requests
 
 
 def _find_store(results: Path | None) -> Store | None:

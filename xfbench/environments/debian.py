@@ -26,6 +26,7 @@ from urllib.parse import unquote
 
 from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
+from xfbench.base.process_variables import Purpose, select_variables
 
 Apt = Callable[..., str]
 
@@ -254,7 +255,7 @@ Dir::Cache "{folder}/cache";
     def run_apt(*arguments: str, cwd: Path | None = None) -> str:
         return processes.output(
             ["apt-get", "--config-file", str(folder / "apt.conf"), "--quiet", *arguments],
-            environment={**os.environ, "LC_ALL": "C"},
+            environment={**select_variables(Purpose.PROGRAM), "LC_ALL": "C"},
             cwd=cwd,
             timeout=1800,
         )

@@ -29,6 +29,7 @@ from typing import Any
 
 from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.base.errors import UnavailableError, XfbenchError
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.environments import debian, installer, worker_archive
 from xfbench.host import modules, sites
 from xfbench.model.adapter import Adapter
@@ -37,19 +38,6 @@ from xfbench.worker import observe
 
 _COMPLETE = "environment.json"
 _LOCK = "requirements.lock"
-# Variables that a worker inherits. No others, because only the request decides threads and kernels.
-_INHERITED = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "LANG",
-    "LC_ALL",
-    "LC_CTYPE",
-    "LOCPATH",
-    "TZ",
-    "CUDA_VISIBLE_DEVICES",
-)
-_LIBRARIES = "LD_LIBRARY_PATH"  # inherited by an interpreter that the user named
 
 Say = Callable[[str], None]
 
@@ -86,8 +74,7 @@ class Environment:
         - Variables in `loaded`.
         - Variables that the adapter declares, with "{threads}" and "{prefix}" replaced.
         """
-        names = (*_INHERITED, _LIBRARIES) if self.kind == "python" else _INHERITED
-        inherited = {key: os.environ[key] for key in names if key in os.environ}
+        purpose = Purpose.RANK_OF_USER if self.kind == "python" else Purpose.RANK
         chosen = {
             **adapter.environment.variables,
             **adapter.variables,
@@ -96,7 +83,7 @@ class Environment:
         if self.kind in ("python", "modules"):  # `adapter.environment` does not describe these
             chosen = {**adapter.variables, **adapter.kernels[kernel].variables}
         return {
-            **inherited,
+            **select_variables(purpose),
             **self.loaded,
             "PYTHONHASHSEED": "0",
             "PYTHONNOUSERSITE": "1",
@@ -105,11 +92,6 @@ class Environment:
                 for key, value in chosen.items()
             },
         }
-
-
-def is_inherited(name: str) -> bool:
-    """Return whether a worker may inherit the variable from this process."""
-    return name in (*_INHERITED, _LIBRARIES)
 
 
 def determine_kind(adapter: Adapter, python: Path | None = None, site: str | None = None) -> str:

@@ -6,14 +6,16 @@ uv does not read pip's settings. So xfbench passes pip's settings for package so
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from uv import find_uv_bin
 
-from xfbench.base import processes
+from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.model.adapter import Adapter
 
 # For each of these settings of pip, the environment variable with the same effect on uv.
@@ -23,6 +25,7 @@ _PASSED_ON = {
     "extra-index-url": "UV_INDEX",
     "cert": "SSL_CERT_FILE",
 }
+_PIP_SETTING = rf"""[\w:-]+\.({"|".join(_PASSED_ON)})=('.*'|".*")"""  # of pip config list
 
 
 def unpack_wheels(
@@ -61,7 +64,7 @@ def create_virtual_environment(
 
     If the installation fails, it is tried again with the adapter's `fallback` options for uv.
     `say` receives a progress line. Raises UnavailableError if the adapter's version of Python is
-    not found, and CommandError if the installation fails.
+    not found, and CommandError if uv fails for another reason.
     """
     uv, variables = find_uv_bin(), _build_uv_variables()
     python_version = adapter.environment.python
@@ -74,6 +77,8 @@ def create_virtual_environment(
             timeout=300,
         )
     except processes.CommandError as error:
+        if not reports_missing_python(error):
+            raise
         raise UnavailableError(
             f"{adapter.title} needs Python {python_version}, but none was found: install it, "
             f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
@@ -92,9 +97,13 @@ def create_virtual_environment(
         )
 
 
+def reports_missing_python(error: processes.CommandError) -> bool:
+    """Return whether uv failed because it found no interpreter, and not for another reason."""
+    return bool(re.search("no interpreter found|invalid version request", str(error), re.I))
+
+
 def _build_uv_variables() -> dict[str, str]:
-    variables = {**os.environ, **_pip_settings_as_uv_variables()}
-    variables.pop("VIRTUAL_ENV", None)
+    variables = {**select_variables(Purpose.PACKAGES), **_pip_settings_as_uv_variables()}
     # By default uv stops at the first index that has the package. Like pip, search all indexes.
     # That is safe, because the lock's hashes accept only the locked files.
     return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
@@ -106,13 +115,17 @@ def _pip_settings_as_uv_variables() -> Mapping[str, str]:
     Variables that are already set are left out.
     """
     try:
-        listing = processes.output([sys.executable, "-m", "pip", "config", "list"], timeout=60)
+        listing = processes.output(
+            [sys.executable, "-P", "-m", "pip", "config", "list"],
+            purpose=Purpose.PACKAGES,
+            timeout=60,
+        )
     except processes.CommandError:  # an environment without pip
         listing = ""
     settings = {}
-    for line in listing.splitlines():
+    for line in tool_output.find_matching_lines(listing, _PIP_SETTING):
         key, _, value = line.partition("=")
-        settings[key.rpartition(".")[2]] = value.strip("'\"")
+        settings[key.rpartition(".")[2]] = value[1:-1]
     settings |= {
         name: os.environ[f"PIP_{name.upper().replace('-', '_')}"]
         for name in _PASSED_ON

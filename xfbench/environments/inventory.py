@@ -9,9 +9,10 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from xfbench.base import processes
+from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
-from xfbench.environments import environment
+from xfbench.base.process_variables import Purpose
+from xfbench.environments import environment, installer
 from xfbench.model import adapter
 
 # Devices without a certified launch in docs/ (a test compares both).
@@ -94,7 +95,13 @@ def _find_creation_obstacle(described: adapter.Adapter) -> str | None:
             return f"its packages are for x86_64, this machine is {platform.machine()}: {instead}"
         return None
     try:
-        processes.output([find_uv_bin(), "python", "find", source.python], timeout=60)
-    except processes.CommandError:
+        processes.output(
+            [find_uv_bin(), "python", "find", source.python],
+            purpose=Purpose.PACKAGES,
+            timeout=60,
+        )
+    except processes.CommandError as error:
+        if not installer.reports_missing_python(error):
+            return f"{tool_output.quote_output(str(error))}: {instead}"
         return f"no Python {source.python} found: install it, or {instead}"
     return None

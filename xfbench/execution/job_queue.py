@@ -173,10 +173,8 @@ def _submit_and_follow(
             submitted.append(submit_or_find_job(whole_plan, plan, job, store, say, after))
         except CommandError as error:
             say(str(error))
-            last = str(error).splitlines()[-1]
-            records += _add_records_for_missing(
-                plan, (), store, "unavailable", f"Slurm rejected the job: {last}"
-            )
+            reason = f"Slurm rejected the job: {slurm.describe_rejection(error)}"
+            records += _add_records_for_missing(plan, (), store, "unavailable", reason)
     if not submitted:
         say("no launches left to submit")
         return records
@@ -237,8 +235,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     site = sites.load_site(plan.requests[0].site)
     queue = plan.submission.partition or site.queue
     nodes = max(request.nodes for request in plan.requests)
-    if site.queues and queue and queue not in site.queues:
-        raise errors.unknown_name_error("partition", queue, site.queues)
+    site.check_queue(queue)
     limits = site.queues.get(queue, sites.Queue())
     if limits.max_nodes and nodes > limits.max_nodes:
         raise errors.UsageError(
@@ -249,7 +246,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     device = "cuda" if any(request.device == "cuda" for request in plan.requests) else "cpu"
     resources = Resources(per_node * nodes, nodes, -(-cpus // per_node))
     folder = store.folder / "jobs" / plan.job_name()
-    inherited_names = ("XFBENCH_HOME", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
+    inherited_names = ("XFBENCH_HOME", "XFBENCH_DATA", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
     return slurm.Job(
         name=plan.job_name(),
         argv=(

@@ -19,6 +19,7 @@ from tabulate import tabulate
 
 from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError, XfbenchError
+from xfbench.base.process_variables import Purpose
 from xfbench.environments import environment, worker_archive
 from xfbench.host import roofline
 from xfbench.model import adapter
@@ -160,7 +161,8 @@ def _measure_memory_copy(source: Node, target: Node, job: Mapping[str, Any]) -> 
     speed = LinkSpeed("memory", source.name, target.name, link)
     command = [sys.executable, "-m", "xfbench.worker.memory_copy", json.dumps(job)]
     try:
-        reply = tool_output.read_json_object(processes.output(command, timeout=_TIMEOUT_S))
+        printed = processes.output(command, purpose=Purpose.MEASUREMENT, timeout=_TIMEOUT_S)
+        reply = tool_output.read_json_object(printed)
     except (XfbenchError, ValueError) as error:
         return replace(speed, reason=str(error))
     for node, share in zip((source, target), reply["shares"], strict=True):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from xfbench.base.errors import UnavailableError
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.base.processes import Command
 from xfbench.environments.environment import Environment
 from xfbench.host import sites
@@ -18,13 +17,6 @@ from xfbench.launchers.resources import Resources
 from xfbench.model.adapter import Adapter
 from xfbench.model.request import Request
 
-# Prefixes of variables that a start command inherits to find peers and libraries.
-_PREFIXES = (
-    *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),
-    *("UCX_", "FI_", "NCCL_", "TACC_", "LSB_", "LSF_", "MUNGE", "CRAY_", "PALS_"),
-)
-_SECRET = re.compile("TOKEN|SECRET|PASSW|CREDENTIAL|JWT|API_?KEY")  # for example SLURM_JWT
-_NAMES = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH")
 _SYSTEM = ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib")
 
 
@@ -70,7 +62,7 @@ def build_start(
         threads=request.threads,
         hosts=site.hosts,
         options=site.start_options,
-        variables=select_inherited_variables(os.environ),
+        variables=select_variables(Purpose.START),
     )
     with_mpi = request.strategy == "mpi"
     bundled_mpi = _find_bundled_mpi_folder(framework_adapter, framework_environment)
@@ -105,7 +97,7 @@ def _build_network_variables(request: Request, site: Site) -> dict[str, str]:
     """
     variables = {
         name: value
-        for name, value in select_inherited_variables(os.environ).items()
+        for name, value in select_variables(Purpose.START).items()
         if name.startswith("NCCL_") and request.device == "cuda"
     }
     if site.interface:
@@ -114,18 +106,6 @@ def _build_network_variables(request: Request, site: Site) -> dict[str, str]:
         variables["NCCL_SOCKET_IFNAME"] = f"={site.interface}"
         variables["GLOO_SOCKET_IFNAME"] = site.interface
     return {**variables, **site.variables}
-
-
-def select_inherited_variables(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that start commands inherit.
-
-    Variables whose name suggests a secret, such as SLURM_JWT, are left out.
-    """
-    return {
-        name: value
-        for name, value in variables.items()
-        if name in _NAMES or (name.startswith(_PREFIXES) and not _SECRET.search(name))
-    }
 
 
 def _build_mpi_commands(

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from xfbench.base import atomic_files, digests, paths, processes
+from xfbench.base.process_variables import Purpose
 from xfbench.model.record import Record
 from xfbench.worker import pingpong, system_files
 
@@ -29,7 +30,11 @@ def measure_core_latency_s() -> float | None:
     """
     command = [sys.executable, "-I", "-S", pingpong.__file__]
     try:
-        return float(processes.output(command, stdin_text="\n", timeout=_TIMEOUT_S))
+        return float(
+            processes.output(
+                command, purpose=Purpose.MEASUREMENT, stdin_text="\n", timeout=_TIMEOUT_S
+            )
+        )
     except (ValueError, processes.CommandError):
         return None
 

@@ -1,8 +1,7 @@
 """The environment variables that `module load` sets (Lmod or Environment Modules).
 
 A shell unloads all modules, loads the requested modules and prints its variables. xfbench keeps the
-variables that differ from its own environment. Module names are passed as shell arguments, never as
-shell code.
+variables that the shell changed. Module names are passed as shell arguments, never as shell code.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from xfbench.base import errors, keeper, processes, tool_output
+from xfbench.base import errors, process_variables, processes, tool_output
 from xfbench.base.errors import UnavailableError
+from xfbench.base.process_variables import Purpose
 from xfbench.base.processes import CommandError
 
 _TIMEOUT = 120.0
@@ -52,7 +52,7 @@ module -t avail 2>&1
 # Prefixes of variables that belong to the shell or to the module system itself.
 _IGNORED_PREFIXES = (
     *("LMOD_", "__LMOD", "_ModuleTable", "_LMFILES", "__MODULES", "MODULE", "LOADEDMODULES"),
-    *("BASH_FUNC", "BASH_ENV=", "ENV=", "SHLVL", "PWD", "OLDPWD", "_=", f"{keeper.MARK}="),
+    *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
 )
 _ERROR = re.compile(
     r"^(\S*\bERROR:|.*Unable to locate a modulefile|Lmod has detected the following error)", re.M
@@ -77,21 +77,28 @@ def load_variables_changed_by_modules(
             f"no module system: {init_file} does not exist; set modules.init in a site file"
         )
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
-        variables = _load_into_files(Path(scratch), init_file, module_folders, module_names)
+        purged, loaded = _load_into_files(Path(scratch), init_file, module_folders, module_names)
+    given = process_variables.select_variables(Purpose.MODULES)
+    # A user who has loaded the same modules gives them with the values that they get again.
     return {
         name: value
-        for name, value in variables.items()
-        if os.environ.get(name) != value and not f"{name}=".startswith(_IGNORED_PREFIXES)
+        for name, value in loaded.items()
+        if (given.get(name) != value or purged.get(name) != value)
+        and not f"{name}=".startswith(_IGNORED_PREFIXES)
+        and process_variables.may_come_from_modules(name)
     }
 
 
 def _load_into_files(
     folder: Path, init_file: str, module_folders: tuple[str, ...], module_names: tuple[str, ...]
-) -> dict[str, str]:
-    """Return all variables of a shell that loaded the modules, which wrote them to `folder`."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return all variables of a shell before and after it loaded the modules.
+
+    The shell writes them to `folder`.
+    """
     try:
         _run_bash(_LOAD, str(folder), init_file, *module_folders, "--", *module_names)
-        before = _read_variables(folder / "0")
+        purged = before = _read_variables(folder / "0")
         for number, name in enumerate(module_names, 1):
             after = _read_variables(folder / str(number))
             stderr = (folder / f"{number}.err").read_text(errors="replace")
@@ -101,7 +108,7 @@ def _load_into_files(
                     _missing_module_message(init_file, module_folders, name, stderr)
                 )
             before = after
-        return before
+        return purged, before
     except OSError as error:
         raise UnavailableError(
             f"{init_file} ended the shell before the modules were loaded"
@@ -167,6 +174,4 @@ def _missing_module_message(init: str, folders: Sequence[str], name: str, stderr
 
 def _run_bash(script: str, *arguments: str) -> str:
     argv = ["bash", "--noprofile", "--norc", "-c", script, "xfbench", *arguments]
-    # bash would run the file in BASH_ENV first.
-    environment = {name: value for name, value in os.environ.items() if name != "BASH_ENV"}
-    return processes.output(argv, environment=environment, timeout=_TIMEOUT)
+    return processes.output(argv, purpose=Purpose.MODULES, timeout=_TIMEOUT)

@@ -40,6 +40,7 @@ import threadpoolctl
 
 from xfbench.base import atomic_files, digests, paths, processes, tool_output
 from xfbench.base.errors import XfbenchError
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.model import facts
 from xfbench.model.gpus import Gpu, count_devices
 from xfbench.model.record import Limit, Record, WorkloadFacts
@@ -238,7 +239,7 @@ def _try_in_process(
     with suppress(XfbenchError):
         printed = processes.output(
             [sys.executable, "-m", "xfbench.host.roofline", *map(str, (threads, seconds, *sizes))],
-            environment={**os.environ, **kernel_variables},
+            environment={**select_variables(Purpose.MEASUREMENT), **kernel_variables},
             timeout=300,
         )
         return tool_output.read_json_object(printed)

@@ -109,6 +109,11 @@ class Site(_Table):
     memory_modes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     unverified: tuple[str, ...] = ()
 
+    def check_queue(self, queue: str) -> None:
+        """Raise UsageError if the site lists its queues, and `queue` is not one of them."""
+        if self.queues and queue and queue not in self.queues:
+            raise errors.unknown_name_error("partition", queue, self.queues)
+
     def gpu_options_for(self, device: str) -> tuple[str, ...]:
         """Return the options of sbatch and salloc that ask for the GPUs of ranks on `device`."""
         is_default = "gpu_options" not in self.model_fields_set

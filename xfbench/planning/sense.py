@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from xfbench.base import errors
-from xfbench.host import machine
+from xfbench.host import machine, sites
 from xfbench.model import settings
 from xfbench.model.request import Cell
 from xfbench.workloads import workloads
@@ -28,7 +28,6 @@ def refuse_options_without_effect(values: Mapping[str, Any], cells: Collection[C
     has_ranks = any(cell.ranks > 1 for cell in cells)
     uses_slurm = any(cell.launcher == "slurm" for cell in cells)
     has_data_set = any(cell.data_set for cell in cells)
-    frameworks = sorted({cell.framework for cell in cells})
     needs = {
         "strategy": (has_ranks, "--ranks 2 or more"),
         "strategy_options": (has_ranks, "--ranks 2 or more"),
@@ -44,9 +43,22 @@ def refuse_options_without_effect(values: Mapping[str, Any], cells: Collection[C
         if not has_effect and any(value not in _SAME_AS_NO_VALUE for value in each_chosen):
             option = settings.BY_NAME[name].option
             raise errors.UsageError(f"{option} has no effect here: it needs {need}")
+    for site in {cell.site for cell in cells if cell.launcher == "slurm"}:
+        sites.load_site(site).check_queue(values.get("partition") or "")
     if values.get("wait") is False and not uses_slurm:
         raise errors.UsageError("--no-wait has no effect here: it needs --launcher slurm")
-    for key in values.get("python") or ():
+    refuse_interpreters_without_effect(values.get("python") or (), cells)
+
+
+def refuse_interpreters_without_effect(
+    interpreters: Iterable[str], cells: Collection[Cell]
+) -> None:
+    """Raise UsageError if no cell uses the framework of an interpreter.
+
+    - `interpreters`: the keys of `--python`, such as "torch" or "torch:NAME".
+    """
+    frameworks = sorted({cell.framework for cell in cells})
+    for key in interpreters:
         if key.partition(":")[0] not in frameworks:
             raise errors.UsageError(
                 f"--python {key}=... has no effect here: the frameworks are {', '.join(frameworks)}"

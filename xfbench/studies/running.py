@@ -14,7 +14,7 @@ from xfbench.host import sites
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
 from xfbench.model.request import Cell
-from xfbench.planning import experiment, pinning
+from xfbench.planning import experiment, pinning, sense
 from xfbench.planning.experiment import Experiment
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch, Size
@@ -123,6 +123,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         for cell, protocol in experiment.expand_matrices([matrix], choices.pythons)
     ]
     all_cells = [*(cell for cell, _ in cells), *(search.cell for search in searches)]
+    _refuse_options_without_effect(choices, all_cells, has_searches=bool(searches))
     reasons = [
         (
             cell,
@@ -153,6 +154,28 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         skipped_cells,
         tuple(search for search in searches if search.cell not in skipped),
         tuple(missing_names),
+    )
+
+
+def _refuse_options_without_effect(
+    choices: Choices, cells: Sequence[Cell], *, has_searches: bool
+) -> None:
+    """Raise UsageError if an option of `study run` changes no launch of the study."""
+    if choices.memory_limit and not has_searches:
+        raise errors.UsageError(
+            "--memory-limit has no effect here: it needs a study that searches for batch sizes"
+        )
+    usual = Submission()
+    sense.refuse_options_without_effect(
+        {
+            "account": choices.submission.account or None,
+            "job_time": choices.submission.minutes
+            if choices.submission.minutes != usual.minutes
+            else None,
+            "partition": choices.submission.partition,
+            "python": choices.pythons,
+        },
+        cells,
     )
 
 
