@@ -61,7 +61,7 @@ def list_tree(folder):
         str(path): (
             path.lstat().st_uid,
             path.lstat().st_mode,
-            os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes(),
+            str(path.readlink()) if path.is_symlink() else path.is_file() and path.read_bytes(),
         )
         for path in (folder, *folder.rglob("*"))
     }

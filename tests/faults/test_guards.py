@@ -128,7 +128,7 @@ GUARDS = (
     ),
     (
         "xfbench/equality/jobs.py",
-        "except (*WRONG, *_ARRAY_ERRORS) as error:",
+        "except (*WRONG, *array_files.ERRORS) as error:",
         "except KeyError as error:",
         "faults/test_hostile.py::test_malicious_arrays_are_refused_and_execute_nothing",
     ),
