@@ -39,10 +39,11 @@ class UnsafeFileError(UsageError, OSError):
     """
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(errno.EPERM, f"{reason}: remove it, or choose another folder", str(path))
+        sentence = f"{path} {reason}: remove it, or choose another folder"
+        super().__init__(errno.EPERM, sentence, str(path))
 
     def __str__(self) -> str:
-        return f"{self.filename} {self.strerror}"
+        return str(self.strerror)
 
 
 def open_file(

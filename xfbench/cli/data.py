@@ -310,8 +310,8 @@ def _make_data_set(
     skip_damaged: bool,
     as_json: bool,
 ) -> None:
-    from xfbench.base import errors, paths
-    from xfbench.datasets import folder, writing
+    from xfbench.base import paths
+    from xfbench.datasets import writing
     from xfbench.datasets.manifest import Preprocessing
 
     preprocessing = Preprocessing(
@@ -319,12 +319,7 @@ def _make_data_set(
     )
     for remark in source.remarks:
         say(remark)
-    folder_name = f"{source.name}-{format_name}"
-    if data_set_folder is None and (defect := folder.find_name_defect(folder_name)):
-        raise errors.UsageError(
-            f"the data set's name {source.name[:80]!r} {defect}: choose a folder with --to"
-        )
-    target = (data_set_folder or paths.data() / folder_name).absolute()
+    target = (data_set_folder or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
         manifest = writing.make_data_set(
             source,
@@ -362,6 +357,8 @@ def _raise_data_errors_as_usage_errors() -> Iterator[None]:
         yield
     except Damaged as error:
         raise UsageError(str(error)) from error
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(
             f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete: "

@@ -512,7 +512,9 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     root = Path(optional_format_and_folder).expanduser()
     if root.is_dir() and not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)
-    manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
+    manifest = Manifest.read(root)
+    manifest.check_lists(root)
+    prepared_set = prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(
         manifest.name,
