@@ -413,7 +413,7 @@ def open_bundle(source: Path, say: Callable[[str], None]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="xfbench-bundle-") as scratch:
         try:
-            with source.open("rb") as raw_file:
+            with open_file(source, "rb", follow_link=True) as raw_file:
                 is_gzip = raw_file.read(2) == b"\x1f\x8b"
                 raw_file.seek(0)
                 file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file

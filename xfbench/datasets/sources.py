@@ -15,15 +15,15 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 from PIL import Image
 
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import open_file
 from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
@@ -34,6 +34,7 @@ from xfbench.worker.samples import Sample
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
 _MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest published one has 376 MB)
+_MAX_CIFAR_BYTES = 2**28  # the published files have 31 MB
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -196,7 +197,10 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         raise Damaged(f"{root} has no file {names[0]} (or .gz): MNIST has four IDX files")
     count = 1 + dimensions
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with (
+            open_file(path, "rb", follow_link=True) as stored,
+            gzip.GzipFile(fileobj=stored) if path.suffix == ".gz" else stored as file,
+        ):
             start = file.read(4 * count)
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
@@ -218,7 +222,7 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
     return values.reshape(header[1:])
 
 
-def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
+def _read_at_most(file: IO[bytes] | gzip.GzipFile, count: int) -> bytes:
     """Read at most `count` bytes. Memory is allocated only for bytes that the file has."""
     parts, remaining = [], count
     while remaining and (part := file.read(min(remaining, _CHUNK_BYTES))):
@@ -246,7 +250,12 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
     parts = []
     for name in names:
         path = check_file(root / name)
-        values = np.fromfile(path, np.uint8)
+        with open_file(path, "rb", follow_link=True) as file:
+            values = np.frombuffer(_read_at_most(file, _MAX_CIFAR_BYTES + 1), np.uint8)
+        if values.size > _MAX_CIFAR_BYTES:
+            raise Damaged(
+                f"{path} is longer than {_MAX_CIFAR_BYTES >> 20} MiB: is it another file?"
+            )
         if not values.size or values.size % record_bytes:
             raise Damaged(
                 f"{path} has {values.size} bytes, which is not a multiple of {record_bytes}: "
