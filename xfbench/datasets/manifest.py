@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from xfbench.base import atomic_files, digests
 from xfbench.base.shared_files import open_file
 from xfbench.worker import prepared
-from xfbench.worker.formats import Damaged
+from xfbench.worker.formats import Damaged, resolve_file
 
 ORDERED_MESSAGE = (
     "the training images are ordered by class, and readers of record files keep that order: "
@@ -102,7 +102,7 @@ class Manifest(_ManifestModel):
         The lists are read in small parts. A file that claims to be large needs no memory before.
         """
         for name, split in self.splits.items():
-            path = prepared.resolve_file(folder, f"{name}.samples")
+            path = resolve_file(folder, f"{name}.samples")
             with open_file(path, "rb", follow_link=True) as lines:
                 count = 0
                 while line := lines.readline(_MAX_LINE_BYTES):
