@@ -185,3 +185,24 @@ def test_cache_that_others_control_is_refused(shared, owner, mode, group, reason
     )
     assert_refused(completed, reason, "XFBENCH_HOME")
     assert list(cache.iterdir()) == []
+
+
+def test_new_folders_are_closed_to_the_group_whatever_the_umask(shared, source):
+    """Many sites set the umask 002 and give all users the same group."""
+    cache, results = shared / "new" / "cache", shared / "new" / "results"
+    (shared / "new").mkdir()
+    os.chown(shared / "new", ALICE, SHARED_GROUP)
+    (shared / "new").chmod(0o2755)
+    options = {"folder": shared, "umask": 0o002, "XFBENCH_HOME": str(cache)}
+    for command in (
+        ("data", "prepare", "digits"),
+        ("results", "import", source, "--results", results),
+        ("data", "list"),
+        ("results", "import", source, "--results", results),
+    ):
+        completed = run_as(ALICE, *command, **options)
+        assert completed.returncode == 0, completed.stderr
+    assert (cache / "data" / "digits-raw").is_dir()
+    assert len(list(Store(results).records())) == 1
+    open_paths = [path for path in (shared / "new").rglob("*") if path.lstat().st_mode & 0o022]
+    assert open_paths == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import importlib
+import itertools
 import os
 import pwd
 import stat
@@ -97,12 +98,25 @@ def _has_access_list(folder: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder, and those above it, unless it exists. Its group must not write to it.
+    """Create a folder, and those above it, unless it exists. Others must not write to new folders.
 
-    With `XFBENCH_TRUSTED_GROUP`, the umask alone decides what the group may do.
+    With `XFBENCH_TRUSTED_GROUP`, the umask alone decides what others may do.
     """
     mode = 0o777 if os.environ.get("XFBENCH_TRUSTED_GROUP") else 0o755
-    folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    missing = itertools.takewhile(lambda each: not each.exists(), (folder, *folder.parents))
+    for each in reversed([*missing]):
+        each.mkdir(mode=mode, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # raises FileExistsError for a file
+
+
+def restrict_umask() -> None:
+    """Make new files writable by this user only, also those of the programs that xfbench starts.
+
+    Many sites set the umask 002, and one group for all users. With `XFBENCH_TRUSTED_GROUP`, the
+    umask stays.
+    """
+    if not os.environ.get("XFBENCH_TRUSTED_GROUP"):
+        os.umask(os.umask(0o077) | 0o022)
 
 
 def results(folder: Path | None = None) -> Path:
