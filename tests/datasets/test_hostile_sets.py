@@ -2,6 +2,9 @@
 
 import json
 import os
+import resource
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +128,20 @@ HOSTILE = {
 }
 
 
+@contextmanager
+def limit_memory(size):
+    """Let this process allocate at most `size` more bytes."""
+    data_pages = int(Path("/proc/self/statm").read_text().split()[5])
+    limits = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (data_pages * resource.getpagesize() + size, limits[1])
+    )
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, limits)
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_data_set_is_refused_and_writes_nothing_outside(
     run_inline, data_set, tmp_path, name
@@ -133,7 +150,8 @@ def test_hostile_data_set_is_refused_and_writes_nothing_outside(
     target = tmp_path / "work" / "converted"
     target.parent.mkdir()
     outside = {path for path in tmp_path.rglob("*") if target.parent not in path.parents}
-    completed = run_inline("data", "convert", data_set, target, "--format", "folder")
+    with limit_memory(2**29):
+        completed = run_inline("data", "convert", data_set, target, "--format", "folder")
     assert_refused(completed)
     assert len(completed.stderr) < 1000 and not target.exists()
     assert not os.path.lexists("/tmp/xfbench-escaped")
