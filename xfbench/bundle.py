@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
-from xfbench.base import digests, errors, processes, safe_read
+from xfbench.base import digests, errors, paths, processes, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import open_file, write_file
 from xfbench.environments import worker_archive
@@ -164,6 +164,8 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
         raise UsageError(f"--bundle does not support --allocator {allocator}: remove --allocator")
     if not requests:
         raise UsageError("--bundle has nothing to write: no framework supports any of these cells")
+    paths.make_folder(folder)
+    paths.require_private(folder, "name another folder with --bundle", sticky=True)
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))

@@ -102,12 +102,14 @@ def test_results_folder_that_others_control_is_refused(shared, source, case):
     assert list_tree(shared) == before
 
 
-@pytest.mark.parametrize("command", ["run", "results pack"])
-def test_no_command_writes_to_a_folder_that_others_control(shared, source, command):
+VERIFY = "verify --framework reference --workload lenet --results".split()
+
+
+@pytest.mark.parametrize("arguments", [RUN, VERIFY, ["results", "pack", "--results"]])
+def test_no_command_writes_to_a_folder_that_others_control(shared, source, arguments):
     os.chown(source, MALLORY, MALLORY)
     source.chmod(0o1777)
     before = list_tree(source)
-    arguments = RUN if command == "run" else ["results", "pack", "--results"]
     completed = run_as(ALICE, *arguments, source, folder=shared)
     assert_refused(completed, "source belongs to another user", "--results")
     assert list_tree(source) == before
@@ -154,6 +156,13 @@ def test_members_of_a_trusted_group_share_a_results_folder(shared, source, recor
     assert len(list(Store(results).records())) == 2
     options["XFBENCH_TRUSTED_GROUP"] = "no-such-group"
     assert_refused(run_as(ALICE, *importing, **options), "there is no group 'no-such-group'")
+
+
+def test_bundle_in_a_folder_of_others_is_refused(shared):
+    folder = make(shared / "bundle", MALLORY, 0o777)
+    completed = run_as(ALICE, *RUN[:-1], "--bundle", folder, folder=shared)
+    assert_refused(completed, "bundle belongs to another user", "--bundle")
+    assert list(folder.iterdir()) == []
 
 
 def test_index_in_a_folder_of_others_is_neither_made_nor_locked(shared, source):
