@@ -28,9 +28,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
-from xfbench.base import digests, errors, processes, safe_read
+from xfbench.base import digests, errors, paths, processes, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.base.process_variables import UNSET_FOR_BUNDLES, Purpose, select_variables
+from xfbench.base.shared_files import open_file, write_file
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment, complete_draft
 from xfbench.equality import certify, jobs, timed_batch
@@ -63,6 +64,7 @@ _UNSET = [word for name in UNSET_FOR_BUNDLES for word in ("-u", name)]
 # The files of an archive that belong to a bundle. Others, such as a kit's facts, are skipped.
 _MEMBER = re.compile(r"plan\.json|(inspect|checks|launches)/\w[\w.-]*/\w[\w.-]*")
 _MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**32
+_MAX_WORKER_BYTES = 2**26
 _CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
@@ -164,12 +166,14 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
         raise UsageError(f"--bundle does not support --allocator {allocator}: remove --allocator")
     if not requests:
         raise UsageError("--bundle has nothing to write: no framework supports any of these cells")
+    paths.make_folder(folder)
+    paths.require_private(folder, "name another folder with --bundle", sticky=True)
     for name in ("inspect", "interpreters", "launches", "checks"):
         (folder / name).mkdir(parents=True)
     frameworks = list(dict.fromkeys(request.framework for request in requests))
     for name in frameworks:
         _write_inspection(folder, name)
-        (folder / "interpreters" / name).write_text("python3\n")
+        write_file(folder / "interpreters" / name, "python3\n")
     for number, request in enumerate(requests, 1):
         checkpoint_fields = job.build_checkpoint_fields(request, plan.checkpoint_dir)
         document = job.build_job_document(
@@ -180,12 +184,12 @@ def write_carried_run(plan: Plan, folder: Path, say: Callable[[str], None]) -> N
         )
     if plan.verify:
         _write_cases_for_later_run(requests, folder / "checks", plan.time_limit, say)
-    (folder / "run.sh").write_text(_RUN)
+    write_file(folder / "run.sh", _RUN)
     with_mpi = any(request.strategy == "mpi" for request in requests)
     mpi = ", and mpi4py with the MPI that starts the ranks" if with_mpi else ""
-    (folder / "README").write_text(_README.format(example=frameworks[0], mpi=mpi))
+    write_file(folder / "README", _README.format(example=frameworks[0], mpi=mpi))
     carried_plan = plan.model_copy(update={"requests": tuple(requests)})
-    (folder / _PLAN).write_text(carried_plan.model_dump_json(indent=1))
+    write_file(folder / _PLAN, carried_plan.model_dump_json(indent=1))
 
 
 def _requests_and_single_ranks_to_verify(requests: Sequence[Request]) -> list[Request]:
@@ -311,7 +315,7 @@ def _to_portable_shell_line(command: processes.Command, declared_names: Containe
 
 def _write_start_script(folder: Path, framework: str, body: str) -> None:
     text = _START.format(framework=shlex.quote(framework), body=body)
-    (folder / "start.sh").write_text(text)
+    write_file(folder / "start.sh", text)
 
 
 @dataclass
@@ -416,7 +420,7 @@ def open_bundle(source: Path, say: Callable[[str], None]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="xfbench-bundle-") as scratch:
         try:
-            with source.open("rb") as raw_file:
+            with open_file(source, "rb", follow_link=True) as raw_file:
                 is_gzip = raw_file.read(2) == b"\x1f\x8b"
                 raw_file.seek(0)
                 file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
@@ -447,7 +451,15 @@ def _unpack(archive: tarfile.TarFile, folder: Path, say: Callable[[str], None]) 
             return
         target = folder / member.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        write_file(target, content)
+
+
+def _read_worker(path: Path) -> dict[str, bytes]:
+    """Return the files in a worker by name, or none if they are too large for a worker."""
+    with open_file(path, "rb") as raw_file, zipfile.ZipFile(raw_file) as file:
+        if sum(member.file_size for member in file.infolist()) > _MAX_WORKER_BYTES:
+            return {}
+        return {name: file.read(name) for name in file.namelist()}
 
 
 def _check_workers(carried_run: _CarriedRun) -> None:
@@ -457,8 +469,7 @@ def _check_workers(carried_run: _CarriedRun) -> None:
     """
     for framework in {request.framework for request in carried_run.plan.requests}:
         try:
-            with zipfile.ZipFile(carried_run.folder / "inspect" / framework / "worker.pyz") as file:
-                contents = {name: file.read(name) for name in file.namelist()}
+            contents = _read_worker(carried_run.folder / "inspect" / framework / "worker.pyz")
         except (OSError, *_CUT_OFF, zipfile.BadZipFile):
             continue  # earlier bundles came back without their workers
         if digests.of_files(contents) != worker_archive.worker_digest(framework):
@@ -489,6 +500,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
     if carried_run.plan.verify:
         _verify_and_write_certificates(carried_run, context, say)
     not_run: list[str] = []
+    workers: dict[str, Path] = {}
     for number, request in enumerate(carried_run.plan.requests, 1):
         launch_folder = folder / "launches" / f"{number:05d}"
         status = _read_outcome(launch_folder)
@@ -523,7 +535,7 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
         # A record that was imported before may lack a certificate that is found now.
         earlier_record = imported.get((request, record.created))
         if earlier_record is None:
-            merging.copy_run_folder(launch_folder, store.run_folder(record), store)
+            merging.copy_run_folder(launch_folder, store.run_folder(record), store, workers)
             store.add(record)
         yield earlier_record or record
     _say_what_is_missing("not run on the other machine", not_run, say)

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xfbench import statistics as record_statistics
+from xfbench.base.shared_files import open_file
 from xfbench.base.terminal_text import make_legible, say
 from xfbench.execution.launch import LaunchContext
 from xfbench.execution.outcome import describe_outcome, format_speed
@@ -251,8 +252,8 @@ class JsonLines(Listener):
         self._write(event="launch_ended", request=request, record=record.id, status=record.status)
 
     def _write(self, **fields: str) -> None:
-        with self._file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(fields) + "\n")
+        with open_file(self._file, "ab") as file:
+            file.write(f"{json.dumps(fields)}\n".encode())
 
 
 @dataclass

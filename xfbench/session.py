@@ -175,6 +175,7 @@ class Session:
         if plan.bundle:
             bundle.write_carried_run(plan, plan.bundle, self.say)
             return []
+        store.require_private()
         done = find_done(plan, store) if done is None else done
         local_plan, queued_plan = job_queue.split_local_and_submitted(plan)
         records: list[Record] = []

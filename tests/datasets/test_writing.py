@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from filelock import FileLock
 
 from tests import temporary_mounts
 from xfbench.base.errors import UsageError
@@ -205,15 +204,8 @@ def test_second_writer_of_the_same_set_is_refused(folders, tmp_path):
     assert process.returncode == 0 and target.exists()
 
 
-def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, monkeypatch):
+def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path):
     lock_requested = threading.Event()
-
-    class SignallingLock(FileLock):
-        def acquire(self, *arguments, **options):
-            lock_requested.set()
-            return super().acquire(*arguments, **options)
-
-    monkeypatch.setattr(writing, "FileLock", SignallingLock)
     root, target = folders(train=20), tmp_path / "set"
     command = [sys.executable, "-c", MAKE_SCRIPT, str(root), str(target), "raw"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -226,6 +218,7 @@ def test_waiting_writer_takes_the_set_of_the_first_writer(folders, tmp_path, mon
                     *(sources.open_image_folder(root), target, "raw", SQUASHED),
                     report_progress=lambda *progress: reports.append(progress),
                     lock_timeout_s=60,
+                    tell=lambda _: lock_requested.set(),
                 )
             )
             assert lock_requested.wait(60)

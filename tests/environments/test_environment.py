@@ -1,7 +1,9 @@
 """Environments: created once, completely or not at all, also by concurrent processes."""
 
+import grp
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -305,6 +307,25 @@ def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
         home.chmod(mode)
         with pytest.raises(UsageError, match=r"writable by all users.*XFBENCH_HOME"):
             environment.ensure_environment(adapter.load("reference"))
+
+
+def test_group_writable_cache_is_refused(tmp_path, monkeypatch):
+    """Unless the group is the user's own, as on systems that give each user one."""
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o775)
+    monkeypatch.setenv("XFBENCH_HOME", str(home))
+    user, private_group = pwd.getpwuid(os.geteuid()), grp.getgrgid(home.stat().st_gid)
+    if private_group.gr_name == user.pw_name and not set(private_group.gr_mem) - {user.pw_name}:
+        assert paths.cache() == home
+    others = grp.struct_group(("lab", "x", home.stat().st_gid, ["alice", user.pw_name]))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: others)
+    with pytest.raises(UsageError, match=r"writable by its group: chmod -R g-w.*XFBENCH_HOME"):
+        environment.ensure_environment(adapter.load("reference"))
+    of_same_name = grp.struct_group((user.pw_name, "x", home.stat().st_gid, ["alice"]))
+    monkeypatch.setattr(grp, "getgrgid", lambda _: of_same_name)
+    with pytest.raises(UsageError, match=r"writable by its group"):
+        paths.cache()
 
 
 def test_cache_of_another_user_is_refused(open_folder):

@@ -68,8 +68,8 @@ GUARDS = (
     ),
     (
         "xfbench/store/merging.py",
-        "if path.is_symlink() or not path.is_file():",
-        "if not path.is_file():",
+        "if path.is_symlink() or not path.is_file() or",
+        "if not path.is_file() or",
         "faults/test_carried.py::test_links_and_pipes_in_a_bundle_are_not_imported",
     ),
     (
@@ -80,8 +80,8 @@ GUARDS = (
     ),
     (
         "xfbench/store/results_folder.py",
-        "if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:",
-        "if False:",
+        "paths.require_private(self.folder / name, _OTHER_FOLDER, sticky=True)",
+        "pass",
         "faults/test_store.py::test_world_writable_results_folder_is_refused",
     ),
     (
@@ -110,7 +110,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "if os.geteuid() != 0 and owners - {0, os.geteuid()}:",
+        "if os.geteuid() != 0 and owners - {0, os.geteuid()} and not is_trusted:",
         "if False:",
         "environments/test_environment.py::test_cache_of_another_user_is_refused",
     ),
@@ -128,7 +128,7 @@ GUARDS = (
     ),
     (
         "xfbench/equality/jobs.py",
-        "except (*WRONG, *_ARRAY_ERRORS) as error:",
+        "except (*WRONG, *array_files.ERRORS) as error:",
         "except KeyError as error:",
         "faults/test_hostile.py::test_malicious_arrays_are_refused_and_execute_nothing",
     ),
@@ -215,6 +215,108 @@ GUARDS = (
         "and r.id not in before",
         "",
         "execution/test_job_queue.py::test_job_records_are_recognized_despite_a_wrong_clock",
+    ),
+    (
+        "xfbench/base/paths.py",
+        "if mode & stat.S_IWGRP and not is_trusted and",
+        "if False and",
+        "environments/test_environment.py::test_group_writable_cache_is_refused",
+    ),
+    (
+        "xfbench/base/paths.py",
+        "is_trusted = status.st_gid == _trusted_group()",
+        "is_trusted = False",
+        "faults/test_two_users.py::test_members_of_a_trusted_group_share_a_results_folder",
+    ),
+    (
+        "xfbench/base/paths.py",
+        "(stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH",
+        "0 == 1",
+        "faults/test_two_users.py::test_results_folder_that_others_control_is_refused",
+    ),
+    (
+        "xfbench/base/paths.py",
+        "os.umask(os.umask(0o077) | 0o022)",
+        "pass",
+        "faults/test_two_users.py::test_new_folders_are_closed_to_the_group_whatever_the_umask",
+    ),
+    (
+        "xfbench/store/results_folder.py",
+        '_FOLDERS = ("records", "packs", "certificates", "runs", "tuned", "jobs")',
+        '_FOLDERS = ("records", "runs")',
+        "faults/test_two_users.py::test_results_folder_that_others_control_is_refused",
+    ),
+    (
+        "xfbench/store/results_folder.py",
+        'open_file(self.folder / "README", "xb") as readme',
+        '(self.folder / "README").open("wb") as readme',
+        "faults/test_two_users.py::test_readme_is_not_written_through_a_link",
+    ),
+    (
+        "xfbench/session.py",
+        "        store.require_private()\n        done",
+        "        done",
+        "faults/test_two_users.py::test_no_command_writes_to_a_folder_that_others_control",
+    ),
+    (
+        "xfbench/store/index.py",
+        '        paths.require_private(store.folder, "")',
+        "        pass",
+        "faults/test_two_users.py::test_index_in_a_folder_of_others_is_neither_made_nor_locked",
+    ),
+    (
+        "xfbench/base/shared_files.py",
+        "        flags |= os.O_NOFOLLOW",
+        "        pass",
+        "datasets/test_hostile_sets.py::test_links_in_an_incomplete_data_set_are_not_followed",
+    ),
+    (
+        "xfbench/base/shared_files.py",
+        "if status.st_nlink > 1:",
+        "if False:",
+        "datasets/test_hostile_sets.py::test_links_in_an_incomplete_data_set_are_not_followed",
+    ),
+    (
+        "xfbench/datasets/writing.py",
+        'paths.require_private(partial, f"remove it, or {_OTHER_FOLDER}")',
+        "pass",
+        "datasets/test_hostile_sets.py::test_traps_in_a_shared_data_folder_are_refused",
+    ),
+    (
+        "xfbench/datasets/writing.py",
+        "paths.require_private(target.parent, _OTHER_FOLDER, sticky=True)",
+        "pass",
+        "datasets/test_hostile_sets.py::test_traps_in_a_shared_data_folder_are_refused",
+    ),
+    (
+        "xfbench/datasets/folder.py",
+        "if reason := find_name_defect(name):",
+        "if reason := '':",
+        "datasets/test_hostile_sets.py::test_hostile_data_set_is_refused_and_writes_nothing_outside",
+    ),
+    (
+        "xfbench/datasets/sources.py",
+        "    manifest.check_lists(root)\n",
+        "",
+        "datasets/test_hostile_sets.py::test_hostile_data_set_is_refused_and_writes_nothing_outside",
+    ),
+    (
+        "xfbench/equality/array_files.py",
+        "if member.compress_type != zipfile.ZIP_STORED:",
+        "if False:",
+        "faults/test_hostile.py::test_arrays_that_block_or_expand_are_refused",
+    ),
+    (
+        "xfbench/equality/array_files.py",
+        "if start + size > following:",
+        "if False:",
+        "faults/test_hostile.py::test_arrays_that_block_or_expand_are_refused",
+    ),
+    (
+        "xfbench/store/merging.py",
+        "        copy_content(path, copy)\n",
+        "        copy_content(path, copy, permissions=path.stat().st_mode)\n",
+        "store/test_merging.py::test_merged_runs_share_only_their_worker_and_nothing_with_the_source",
     ),
 )
 for_each_guard = pytest.mark.parametrize(

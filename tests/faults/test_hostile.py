@@ -8,8 +8,10 @@ import ast
 import os
 import pickle
 import shutil
+import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from types import SimpleNamespace
 
@@ -19,7 +21,7 @@ import pytest
 from tests.product_modules import MODULES, find_names, has_prefix
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
-from xfbench.equality import jobs
+from xfbench.equality import array_files, jobs
 from xfbench.model import adapter
 from xfbench.studies import media
 from xfbench.worker import checkpoint
@@ -197,6 +199,75 @@ def test_malicious_arrays_are_refused_and_execute_nothing(cell, tmp_path):
     with pytest.raises(jobs.CheckError):
         jobs.read_results(documents, request, reply, tmp_path)
     assert not evil.exists()
+
+
+def write_compressed(path):
+    np.savez_compressed(path, **{"case:gradient": np.zeros(2**22)})
+
+
+def write_twice(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        for _ in range(2):
+            archive.writestr("case:gradient.npy", build_header(FOUR_NUMBERS, bytes(32)))
+
+
+def write_longer(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("case:gradient.npy", build_header(FOUR_NUMBERS, bytes(40)))
+
+
+def write_texts(path):
+    np.savez(path, **{"case:gradient": np.asarray(["text"])})
+
+
+def write_endless(path):
+    with path.open("wb") as file:
+        file.truncate(array_files.MAX_ARRAY_FILE_BYTES + 1)
+
+
+def write_link(path):
+    np.savez(path.with_name("elsewhere.npz"), **{"case:gradient": np.zeros(4)})
+    path.symlink_to("elsewhere.npz")
+
+
+def write_overlapping(path):
+    """Many entries of the directory name the same bytes: a bomb without compression."""
+    write_longer(path)
+    content = path.read_bytes()
+    start = content.index(b"PK\x01\x02")
+    entry, end = content[start : content.index(b"PK\x05\x06")], content[-22:]
+    entries = [entry.replace(b"case:gradient", b"case:%08d" % n) for n in range(1000)]
+    end = end[:8] + struct.pack("<HHL", 1000, 1000, 1000 * len(entry)) + end[16:]
+    path.write_bytes(content[:start] + b"".join(entries) + end)
+
+
+FOUR_NUMBERS = "{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }"
+FOUND = {
+    "a pipe": (os.mkfifo, "is not a plain file"),
+    "a link": (write_link, "is a symbolic link"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "is a symbolic link"),
+    "a bomb": (write_compressed, "is compressed"),
+    "two of a name": (write_twice, "two arrays of the same name"),
+    "overlapping": (write_overlapping, "overlap"),
+    "another size": (write_longer, "has no numbers, or not as many"),
+    "texts": (write_texts, "has no numbers, or not as many"),
+    "too large": (write_endless, "is longer than 8 GiB"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("name", FOUND)
+def test_arrays_that_block_or_expand_are_refused(cell, tmp_path, name):
+    """The file `found.npz` of a bundle that came back."""
+    write, reason = FOUND[name]
+    write(tmp_path / "found.npz")
+    reply = {"status": "ok", "reason": None, "unsupported": {}, "observed": None}
+    tracemalloc.start()
+    with pytest.raises(jobs.CheckError, match=reason):
+        jobs.read_results([{"name": "case"}], cell().request(1), reply, tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2**23
 
 
 def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import stat
 
 import pytest
 
@@ -124,18 +125,21 @@ def test_existing_run_folder_is_left_unchanged(make_results, tmp_path):
     assert (target.run_folder(record) / "stdout").read_text() == "kept"
 
 
-def test_merged_runs_share_only_the_worker_file(make_results, tmp_path):
-    source, target = make_results("a", (1,)), Store(tmp_path / "all")
-    [record] = source.records()
-    (source.run_folder(record) / "worker.pyz").write_bytes(b"archive")
+def test_merged_runs_share_only_their_worker_and_nothing_with_the_source(make_results, tmp_path):
+    source, target = make_results("a", (1, 2)), Store(tmp_path / "all")
+    for record in source.records():
+        run = source.run_folder(record)
+        (run / "worker.pyz").write_bytes(b"archive")
+        (run / "command.sh").write_text("exit")
+        (run / "command.sh").chmod(0o6755)
     merge_stores([source], target)
-
-    def is_shared(name):
-        paths = [store.run_folder(record) / name for store in (source, target)]
-        return paths[0].samefile(paths[1])
-
-    assert is_shared("worker.pyz")
-    assert not is_shared("stdout")
+    first, second = (target.run_folder(record) for record in source.records())
+    assert (first / "worker.pyz").samefile(second / "worker.pyz")
+    for path in (*first.iterdir(), *second.iterdir()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        links = 2 if path.name == "worker.pyz" else 1
+        assert path.stat().st_nlink == links, "the source has no name of it"
+        assert path.read_bytes() == (source.folder / path.relative_to(target.folder)).read_bytes()
 
 
 @pytest.mark.parametrize(

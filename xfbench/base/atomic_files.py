@@ -13,13 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from xfbench.base import paths
+
 
 def write(target: Path, content: bytes | Callable[[IO[bytes]], Any]) -> None:
     """Write `target`, and create its folder if it is missing.
 
     `content`: the bytes of the file, or a function that writes them to an open file.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    paths.make_folder(target.parent)
     descriptor, temporary = tempfile.mkstemp(dir=target.parent, suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as file:

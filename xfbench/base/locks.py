@@ -9,16 +9,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from xfbench.base import shared_files
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 
 TIMEOUT_S = 7200.0  # longer than any activity under a lock
 _POLL_S = 0.05
+
+
+class HeldError(UnavailableError):
+    """The error that another process still holds a lock."""
 
 
 @contextlib.contextmanager
@@ -36,30 +40,25 @@ def exclusive(
     - `timeout_s`: the longest time to wait for the lock, in seconds.
     - `silent_s`: how many seconds to wait before `report` is called.
 
-    Raises UnavailableError if another process still holds the lock after `timeout_s`, or at once if
-    the file system provides no locks.
+    Raises HeldError if another process still holds the lock after `timeout_s`. Raises
+    UnavailableError at once if the file system provides no locks.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+    with shared_files.open_file(path, "ab", any_owner=True) as file:
+        descriptor = file.fileno()  # closing it releases the lock
         if not _wait_for_lock(descriptor, path, silent_s):
             report(f"waiting for another process that {activity}")
             if not _wait_for_lock(descriptor, path, timeout_s):
-                raise UnavailableError(
+                raise HeldError(
                     f"another process that {activity} has not ended in {timeout_s / 60:.0f} "
                     f"minutes: end it (fuser {path} shows its pid) and try again"
                 )
         yield
-    finally:
-        os.close(descriptor)  # releases the lock
 
 
 def require_support(path: Path) -> None:
     """Raise UnavailableError if the file system of the lock file `path` provides no locks."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        _try_lock(descriptor, path)
-    finally:
-        os.close(descriptor)
+    with shared_files.open_file(path, "ab", any_owner=True) as file:
+        _try_lock(file.fileno(), path)
 
 
 def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> bool:

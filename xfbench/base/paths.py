@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import importlib
+import itertools
 import os
+import pwd
 import stat
 from pathlib import Path
 
@@ -15,8 +18,8 @@ from xfbench.base.errors import UsageError
 def cache() -> Path:
     """Return the cache folder: `XFBENCH_HOME`, else `xfbench` in the user's cache folder.
 
-    Raises UsageError if another user owns the folder or all users can write to it, because xfbench
-    runs programs from the cache.
+    Raises UsageError if another user could replace files in it, because xfbench runs programs from
+    the cache.
     """
     override = os.environ.get("XFBENCH_HOME")
     folder = (
@@ -28,23 +31,92 @@ def cache() -> Path:
     return folder
 
 
-def require_private(folder: Path, advice: str) -> None:
-    """Raise UsageError if another user owns `folder` or all users can write to it.
+def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
+    """Raise UsageError if another user could replace files in `folder`.
 
     - `advice` ends the error's message.
+    - `sticky`: whether others may write to the folder if its sticky bit protects the files of each
+      user, as in `/tmp`. Not for folders whose files have predictable names and are run.
     - A folder that does not exist is accepted.
-    - A folder that belongs to root counts as the user's own.
-    - If root runs xfbench, the owner of the folder does not matter.
+    - The owner must be this user or root. If root runs xfbench, the owner does not matter.
+    - The group may write if it is this user's private group, which has no other member.
+    - Folders of the group `XFBENCH_TRUSTED_GROUP` may belong to its members and be writable by it.
+    - Folders above may not be writable by all users without a sticky bit. Their owners and groups
+      are trusted.
     """
     try:
-        owners = {folder.stat().st_uid, folder.lstat().st_uid}
-        mode = folder.stat().st_mode
+        status, link_status = folder.stat(), folder.lstat()
     except OSError:
         return
-    if os.geteuid() != 0 and owners - {0, os.geteuid()}:
+    is_trusted = status.st_gid == _trusted_group()
+    owners = {status.st_uid, link_status.st_uid}
+    if os.geteuid() != 0 and owners - {0, os.geteuid()} and not is_trusted:
         raise UsageError(f"{folder} belongs to another user: {advice}")
+    mode = status.st_mode if not (sticky and status.st_mode & stat.S_ISVTX) else 0
     if mode & stat.S_IWOTH:
         raise UsageError(f"{folder} is writable by all users: chmod o-w it, or {advice}")
+    if mode & stat.S_IWGRP and not is_trusted and not _is_private_group(folder, status.st_gid):
+        raise UsageError(f"{folder} is writable by its group: chmod -R g-w it, or {advice}")
+    for parent in folder.resolve().parents if os.geteuid() else ():
+        if parent.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise UsageError(f"{parent} is writable by all users: chmod +t it, or {advice}")
+
+
+def _trusted_group() -> int | None:
+    """Return the id of the group `XFBENCH_TRUSTED_GROUP`, or None if it is not set.
+
+    Raises UsageError if there is no such group.
+    """
+    name = os.environ.get("XFBENCH_TRUSTED_GROUP")
+    if not name:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise UsageError(f"XFBENCH_TRUSTED_GROUP: there is no group {name!r}") from None
+
+
+def _is_private_group(folder: Path, group_id: int) -> bool:
+    """Return whether the group that may write to `folder` consists of this user.
+
+    Many systems give each user a group of the same name. If the folder has an access list, the
+    group's bits in its mode may stand for other users.
+    """
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
+    except KeyError:
+        return False
+    is_of_user = user.pw_gid == group_id and group.gr_name == user.pw_name
+    return is_of_user and set(group.gr_mem) <= {user.pw_name} and not _has_access_list(folder)
+
+
+def _has_access_list(folder: Path) -> bool:
+    try:
+        return "system.posix_acl_access" in os.listxattr(folder)
+    except OSError:  # the file system has none
+        return False
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, unless it exists. Others must not write to new folders.
+
+    With `XFBENCH_TRUSTED_GROUP`, the umask alone decides what others may do.
+    """
+    mode = 0o777 if os.environ.get("XFBENCH_TRUSTED_GROUP") else 0o755
+    missing = itertools.takewhile(lambda each: not each.exists(), (folder, *folder.parents))
+    for each in reversed([*missing]):
+        each.mkdir(mode=mode, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # raises FileExistsError for a file
+
+
+def restrict_umask() -> None:
+    """Make new files writable by this user only, also those of the programs that xfbench starts.
+
+    Many sites set the umask 002, and one group for all users. With `XFBENCH_TRUSTED_GROUP`, the
+    umask stays.
+    """
+    if not os.environ.get("XFBENCH_TRUSTED_GROUP"):
+        os.umask(os.umask(0o077) | 0o022)
 
 
 def results(folder: Path | None = None) -> Path:

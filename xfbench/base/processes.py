@@ -29,6 +29,7 @@ from pathlib import Path
 from xfbench.base import keeper
 from xfbench.base.errors import XfbenchError
 from xfbench.base.process_variables import Purpose, select_variables
+from xfbench.base.shared_files import open_file
 
 MAX_OUTPUT_BYTES = 2**30  # limit for standard output and for standard error of a command
 _GRACE_S = 2.0
@@ -230,7 +231,7 @@ def _set_thread_alarm(alarm: socket.socket) -> None:
 
 
 def _start(command: Command, mark: str, stdout: Path, stderr: Path) -> subprocess.Popen[bytes]:
-    with stdout.open("wb") as stdout_file, stderr.open("wb") as stderr_file:
+    with open_file(stdout, "wb") as stdout_file, open_file(stderr, "wb") as stderr_file:
         try:
             return subprocess.Popen(
                 command.argv,

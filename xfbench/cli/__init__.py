@@ -16,6 +16,7 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base import paths
 from xfbench.base.errors import XfbenchError, disk_or_limit_error_message
 from xfbench.base.terminal_text import print_in_any_encoding, say
 from xfbench.base.version import __version__
@@ -101,6 +102,7 @@ def main() -> None:
     - `143`: the same, by SIGTERM.
     """
     print_in_any_encoding()
+    paths.restrict_umask()
     with _interrupt_on_sigterm() as received_signals:
         status = _run_command_and_report_errors(received_signals)
     sys.exit(status)

@@ -367,6 +367,8 @@ def _raise_data_errors_as_usage_errors() -> Iterator[None]:
         yield
     except Damaged as error:
         raise UsageError(str(error)) from error
+    except UsageError:
+        raise
     except OSError as error:
         raise UsageError(
             f"{error.filename or 'the disk'}: {error.strerror}: the data set is incomplete: "

@@ -241,7 +241,9 @@ def _find_store(results: Path | None) -> Store | None:
     folder = paths.results(results)
     if results is None and not is_results_folder(folder):
         return None
-    return open_existing_store(folder)
+    store = open_existing_store(folder)
+    store.require_private()  # certificates are written to it
+    return store
 
 
 def _run_self_test(

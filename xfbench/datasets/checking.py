@@ -52,7 +52,10 @@ def compare_data_sets(
     - the number of samples in the folder that were read
     - the number of all samples in the folder
     """
-    sets = [(folder, Manifest.read(folder), prepared.open_prepared(folder)) for folder in folders]
+    manifests = [(folder, Manifest.read(folder)) for folder in folders]
+    for folder, manifest in manifests:
+        manifest.check_lists(folder)
+    sets = [(folder, manifest, prepared.open_prepared(folder)) for folder, manifest in manifests]
     reference_set = sets[0][2]
     return [
         _check_data_set(folder, manifest, prepared_set, reference_set, report_progress)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from xfbench.base import atomic_files
+from xfbench.base.errors import UsageError
 from xfbench.datasets.encoding import encode_png
 from xfbench.datasets.resumed import sync_folder
 from xfbench.worker.formats import folder as reader
 from xfbench.worker.samples import Sample
 
 _PNG = b"\x89PNG"
+_MAX_NAME_BYTES = 255
 
 
 class Writer:
@@ -22,6 +26,17 @@ class Writer:
     """
 
     def __init__(self, folder: Path, split: str, count: int, classes: Sequence[str] | None) -> None:
+        """Raise UsageError if the name of a class cannot be the name of a folder."""
+        for name in classes or ():
+            if reason := find_name_defect(name):
+                raise UsageError(
+                    f"the class {name[:80]!r} {reason}: rename it, or choose another --format"
+                )
+        if repeated := [name for name, count in Counter(classes or ()).items() if count > 1]:
+            raise UsageError(
+                f"two classes are called {repeated[0][:80]!r}: choose another --format, because "
+                "--format folder has a folder for each"
+            )
         self.root, self.classes = folder / split, classes
 
     def key(self, sample: Sample) -> str:
@@ -53,3 +68,14 @@ class Writer:
     def close(self) -> None:
         """Sync the folder of the split to the disk."""
         self.sync()
+
+
+def find_name_defect(name: str) -> str:
+    """Return why `name` cannot be the name of one folder, or an empty string."""
+    if name in ("", ".", "..") or set(name) & set("/\0\t\n\r"):
+        return "cannot be the name of a folder"
+    try:
+        is_too_long = len(os.fsencode(name)) > _MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return "cannot be the name of a folder"
+    return f"is longer than {_MAX_NAME_BYTES} bytes" if is_too_long else ""

@@ -12,6 +12,7 @@ import lmdb
 import numpy as np
 
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import open_file
 from xfbench.datasets.encoding import (
     encode_bytes_field,
     encode_image,
@@ -42,8 +43,11 @@ class Writer:
         Raises Damaged if fewer than `count` records are complete.
         """
         self._folder = folder / f"{split}.lmdb"
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(exist_ok=True)
+        if self._folder.is_symlink():
+            raise UsageError(f"{self._folder} is a symbolic link: remove it")
         if count:
+            open_file(self._folder / "data.mdb", "r+b").close()  # refuses a link
             # LMDB maps the file: a truncated file would end this process with SIGBUS.
             collections.deque(
                 reading.locate_record_nodes_and_values(DataFile(self._folder / "data.mdb")),

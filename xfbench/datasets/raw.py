@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from xfbench.base.shared_files import open_file
 from xfbench.datasets.resumed import AppendedFile
 from xfbench.worker import pictures
 from xfbench.worker.samples import Sample
@@ -16,7 +17,7 @@ class Writer(AppendedFile):
 
     def __init__(self, folder: Path, split: str, count: int, channels: int) -> None:
         self.channels, self.count = channels, count
-        super().__init__((folder / f"{split}.pixels").open("r+b" if count else "wb"))
+        super().__init__(open_file(folder / f"{split}.pixels", "r+b" if count else "wb"))
         self.is_positioned = False
 
     def add(self, sample: Sample) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import open_file
 from xfbench.datasets.encoding import encode_image, validate_label
 from xfbench.datasets.resumed import (
     AppendedFile,
@@ -45,7 +46,7 @@ class Writer(AppendedFile):
         self._index.unlink(missing_ok=True)
         truncate_or_create_file(path, bounds[-1][1] if bounds else 0)
         self._starts = [start for start, _ in bounds]
-        super().__init__(path.open("ab"))
+        super().__init__(open_file(path, "ab"))
 
     def add(self, sample: Sample) -> None:
         """Add a sample. Raises UsageError if RecordIO cannot store the sample."""

@@ -6,8 +6,9 @@ import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
+from xfbench.base.shared_files import open_file
 from xfbench.worker.formats import Damaged
 from xfbench.worker.stored import DataFile
 
@@ -30,8 +31,7 @@ def first_record_bounds(path: Path, count: int, record_bounds: Records) -> list[
 
 def truncate_or_create_file(path: Path, size: int) -> None:
     """Truncate a file to `size` bytes and sync it. If `size` is 0, create or empty the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("r+b" if size else "wb") as file:
+    with open_file(path, "r+b" if size else "wb") as file:
         file.truncate(size)
         os.fsync(file.fileno())
     sync_folder(path.parent)
@@ -40,7 +40,7 @@ def truncate_or_create_file(path: Path, size: int) -> None:
 class AppendedFile:
     """A file to which the writer of a format appends."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self.file = file
 
     def sync(self) -> None:

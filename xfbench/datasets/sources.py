@@ -15,15 +15,15 @@ import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from io import BufferedIOBase
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 import numpy as np
 from PIL import Image
 
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import open_file
 from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
@@ -34,6 +34,7 @@ from xfbench.worker.samples import Sample
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
 _MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest published one has 376 MB)
+_MAX_CIFAR_BYTES = 2**28  # the published files have 31 MB
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
 _CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -200,7 +201,10 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
         raise Damaged(f"{root} has no file {names[0]} (or .gz): MNIST has four IDX files")
     count = 1 + dimensions
     try:
-        with gzip.open(path) if _is_compressed(path, magic) else path.open("rb") as file:
+        with (
+            open_file(path, "rb", follow_link=True) as stored,
+            gzip.GzipFile(fileobj=stored) if _is_compressed(path, magic) else stored as file,
+        ):
             start = file.read(4 * count)
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
@@ -224,12 +228,12 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
 
 def _is_compressed(path: Path, magic: int) -> bool:
     """Return whether a file is compressed. Browsers decompress some files and keep their names."""
-    with path.open("rb") as file:
+    with open_file(path, "rb", follow_link=True) as file:
         start = file.read(4)
     return start[:2] == b"\x1f\x8b" or (path.suffix == ".gz" and start != magic.to_bytes(4, "big"))
 
 
-def _read_at_most(file: BufferedIOBase, count: int) -> bytes:
+def _read_at_most(file: IO[bytes] | gzip.GzipFile, count: int) -> bytes:
     """Read at most `count` bytes. Memory is allocated only for bytes that the file has."""
     parts, remaining = [], count
     while remaining and (part := file.read(min(remaining, _CHUNK_BYTES))):
@@ -257,7 +261,12 @@ def _read_cifar(root: Path, names: Sequence[str]) -> Sequence[Sample]:
     parts = []
     for name in names:
         path = check_file(root / name)
-        values = np.fromfile(path, np.uint8)
+        with open_file(path, "rb", follow_link=True) as file:
+            values = np.frombuffer(_read_at_most(file, _MAX_CIFAR_BYTES + 1), np.uint8)
+        if values.size > _MAX_CIFAR_BYTES:
+            raise Damaged(
+                f"{path} is longer than {_MAX_CIFAR_BYTES >> 20} MiB: is it another file?"
+            )
         if not values.size or values.size % record_bytes:
             raise Damaged(
                 f"{path} has {values.size} bytes, which is not a multiple of {record_bytes}: "
@@ -610,7 +619,9 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         raise Damaged(f"{root} is not a folder, or FORMAT:FOLDER with one of {formats}")
     if not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)
-    manifest, prepared_set = Manifest.read(root), prepared.open_prepared(root)
+    manifest = Manifest.read(root)
+    manifest.check_lists(root)
+    prepared_set = prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(
         manifest.name,

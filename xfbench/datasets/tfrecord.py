@@ -10,6 +10,7 @@ from pathlib import Path
 
 import google_crc32c
 
+from xfbench.base.shared_files import open_file
 from xfbench.datasets.encoding import (
     EncodedImage,
     encode_bytes_field,
@@ -34,7 +35,7 @@ class Writer(AppendedFile):
         path = folder / f"{split}.tfrecord"
         bounds = first_record_bounds(path, count, record_data_spans)
         truncate_or_create_file(path, bounds[-1][1] + FOOTER if bounds else 0)
-        super().__init__(path.open("ab"))
+        super().__init__(open_file(path, "ab"))
 
     def add(self, sample: Sample) -> None:
         """Add a sample. Raises UsageError if TFRecord cannot store the sample."""

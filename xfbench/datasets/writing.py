@@ -18,10 +18,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import numpy as np
-from filelock import FileLock, Timeout
 
-from xfbench.base import atomic_files, locks
+from xfbench.base import atomic_files, locks, paths, safe_read
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import open_file
 from xfbench.datasets import folder
 from xfbench.datasets.ahead import map_in_order
 from xfbench.datasets.manifest import ORDERED_MESSAGE, FormatName, Manifest, Preprocessing, Split
@@ -35,6 +35,8 @@ _SYNC_INTERVAL = 256  # samples between two syncs
 _COMPARED_SAMPLES = 16  # finished samples that are compared before a run continues
 _MAX_CLASSES = 10**6  # if the source has no class names
 _ROTATED_TABS = 4  # tabs in the line of an image with an EXIF orientation
+_MAX_SETTINGS_BYTES = 2**28
+_OTHER_FOLDER = "choose a folder of your own with --to"
 _MIN_RUNS = 20  # of equal labels, to call an order mixed or not
 Report = Callable[[str, int, int], None]
 _Converted = tuple[Sample, tuple[int, ...], str, int]
@@ -85,19 +87,23 @@ def make_data_set(
     format cannot store the samples. Raises Damaged if a split of the source is empty, or if a
     sample is invalid.
     """
-    if target.exists():
+    if os.path.lexists(target):
         raise UsageError(f"{target} already exists: remove it, or choose another folder with --to")
     partial = target.with_name(f"{target.name}.partial")
-    partial.mkdir(parents=True, exist_ok=True)
-    locks.require_support(target.with_name(f"{target.name}.lock"))
-    lock = FileLock(target.with_name(f"{target.name}.lock"))
+    lock = target.with_name(f"{target.name}.lock")
+    paths.make_folder(target.parent)
+    paths.require_private(target.parent, _OTHER_FOLDER, sticky=True)
     try:
-        with lock.acquire(timeout=lock_timeout_s):
+        with locks.exclusive(
+            lock,
+            f"is writing {target}",
+            tell if lock_timeout_s else lambda _: None,
+            timeout_s=lock_timeout_s,
+        ):
             if target.exists():  # created meanwhile
-                with contextlib.suppress(OSError):
-                    partial.rmdir()
-                Path(lock.lock_file).unlink(missing_ok=True)
+                _remove_lock(lock)
                 return Manifest.read(target)
+            _create_or_check_partial(partial)
             _clear_and_store_settings_if_changed(
                 partial, source, format_name, preprocessing, skip_damaged, tell
             )
@@ -142,10 +148,26 @@ def make_data_set(
             for name in ("making.json", *(f"{split}.skipped" for split in splits)):
                 (partial / name).unlink(missing_ok=True)
             partial.rename(target)
-            Path(lock.lock_file).unlink(missing_ok=True)
-    except Timeout:
+            _remove_lock(lock)
+    except locks.HeldError:
         raise UsageError(f"another process is writing {target}: wait for it") from None
     return manifest
+
+
+def _remove_lock(lock: Path) -> None:
+    with contextlib.suppress(OSError):  # another user may have created it
+        lock.unlink()
+
+
+def _create_or_check_partial(partial: Path) -> None:
+    """Create the folder of an incomplete data set, or check that an earlier run of this user did.
+
+    Raises UsageError if another user could replace the files in it.
+    """
+    paths.make_folder(partial)
+    if partial.is_symlink():
+        raise UsageError(f"{partial} is a symbolic link: remove it, or {_OTHER_FOLDER}")
+    paths.require_private(partial, f"remove it, or {_OTHER_FOLDER}")
 
 
 def _is_ordered_by_class(labels: Sequence[int]) -> bool:
@@ -185,14 +207,30 @@ def _clear_and_store_settings_if_changed(
     }
     settings_file = partial / "making.json"
     if settings_file.exists():
-        is_same = json.loads(settings_file.read_bytes()) == settings
+        is_same = _read_json_or_none(settings_file) == settings
         is_same &= skip_damaged or not any(partial.glob("*.skipped"))
         if is_same and _finished_samples_agree(partial, source, format_name, preprocessing):
             return
         tell("An interrupted run had another source or other settings: starting from the beginning")
     shutil.rmtree(partial)
-    partial.mkdir()
+    partial.mkdir(mode=0o755)
     atomic_files.write(settings_file, json.dumps(settings, indent=1).encode())
+
+
+def _read_text(path: Path) -> str:
+    """Return the content of a file of an earlier run, or an empty text if there is none."""
+    try:
+        with open_file(path, "rb") as file:
+            return file.read().decode()
+    except FileNotFoundError:
+        return ""
+
+
+def _read_json_or_none(path: Path) -> Any:
+    try:
+        return json.loads(safe_read.read_bytes(path, _MAX_SETTINGS_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _finished_samples_agree(
@@ -216,9 +254,8 @@ def _finished_samples_agree(
 def _read_skipped(partial: Path, split: str) -> dict[int, str]:
     """Return the names of the skipped samples by their positions in the source."""
     path = partial / f"{split}.skipped"
-    if not path.exists():
-        return {}
-    return {int(position): name for position, name in json.loads(path.read_bytes()).items()}
+    text = _read_text(path)
+    return {int(position): name for position, name in json.loads(text or "{}").items()}
 
 
 def _unskipped_order(
@@ -263,8 +300,8 @@ def _write_split(
         """
         writer.sync()
         _store_skipped(partial, split, skipped)
-        with listing.open("a", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{line}\n" for line in new_lines)
+        with open_file(listing, "ab") as file:
+            file.writelines(f"{line}\n".encode() for line in new_lines)
             file.flush()
             os.fsync(file.fileno())
         lines.extend(new_lines)
@@ -359,9 +396,7 @@ def _combined_preprocessing(source: Source, preprocessing: Preprocessing) -> Pre
 
 def _repair_listing_and_read_lines(listing: Path) -> list[str]:
     """Remove an incomplete last line from the list of samples, and return the other lines."""
-    if not listing.exists():
-        return []
-    complete_text, _, incomplete_line = listing.read_text(encoding="utf-8").rpartition("\n")
+    complete_text, _, incomplete_line = _read_text(listing).rpartition("\n")
     if incomplete_line:
         atomic_files.write(listing, f"{complete_text}\n".encode() if complete_text else b"")
     return complete_text.split("\n") if complete_text else []
@@ -394,8 +429,8 @@ def _unused_key(key: str, earlier_keys: set[str], repetitions: dict[str, int]) -
 
 
 def _check_sample(sample: Sample, source: Source) -> None:
-    if set(sample.key) & set("\t\n\r"):
-        raise Damaged(f"{source.name}: the name {sample.key!r} has a tab or a line end")
+    if set(sample.key) & set("\0\t\n\r"):
+        raise Damaged(f"{source.name}: the name {sample.key!r} has a tab or a line end or a zero")
     count = len(source.classes) if source.classes else _MAX_CLASSES
     if not 0 <= sample.label < count:
         classes = f"there are {count} classes" if source.classes else f"the maximum is {count}"

@@ -27,6 +27,7 @@ from urllib.parse import unquote
 from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
 from xfbench.base.process_variables import Purpose, select_variables
+from xfbench.base.shared_files import write_file
 
 Apt = Callable[..., str]
 
@@ -223,15 +224,16 @@ def _configure_apt_in_emptied_folder(suite: str, mirror: str, folder: Path) -> A
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("lists", "cache", "state"):
         (folder / name).mkdir(parents=True)
-    (folder / "status").touch()
+    write_file(folder / "status", "")
     signed = f" signed-by={_KEYRING}" if _KEYRING.exists() else ""
-    (folder / "sources.list").write_text(
+    write_file(
+        folder / "sources.list",
         f"deb [arch={_ARCHITECTURE} lang=none target=Packages{signed}] {mirror} {suite} main\n",
-        encoding="utf-8",
     )
     # apt reads this file after the machine's settings. The machine's proxies and certificates are
     # needed, but its hooks would act on the machine.
-    (folder / "apt.conf").write_text(
+    write_file(
+        folder / "apt.conf",
         f"""#clear APT::Update;
 #clear APT::Architectures;
 #clear DPkg;
@@ -249,7 +251,6 @@ Dir::State::Lists "{folder}/lists";
 Dir::State::status "{folder}/status";
 Dir::Cache "{folder}/cache";
 """,
-        encoding="utf-8",
     )
 
     def run_apt(*arguments: str, cwd: Path | None = None) -> str:

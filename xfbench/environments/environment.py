@@ -30,6 +30,7 @@ from typing import Any
 from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.base.errors import UnavailableError, XfbenchError
 from xfbench.base.process_variables import Purpose, select_variables
+from xfbench.base.shared_files import write_file
 from xfbench.environments import debian, installer, worker_archive
 from xfbench.host import modules, sites
 from xfbench.model.adapter import Adapter
@@ -312,7 +313,7 @@ def _inspect_environment(
         folder = Path(scratch)
         job, reply = folder / "job.json", folder / "reply.json"
         job_content = json.dumps({"action": "inspect", "module": adapter.module}).encode()
-        job.write_bytes(job_content)
+        write_file(job, job_content)
         archive = worker_archive.ensure_worker_archive(adapter.name, adapter.revision)
         try:
             processes.output(

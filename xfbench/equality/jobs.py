@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +12,10 @@ import numpy as np
 
 from xfbench.base import paths
 from xfbench.base.errors import XfbenchError
+from xfbench.base.shared_files import copy_content, open_file
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
+from xfbench.equality import array_files
 from xfbench.execution import job
 from xfbench.execution.reference import TIME_LIMIT
 from xfbench.model.adapter import Adapter
@@ -27,9 +26,6 @@ from xfbench.worker.distributed import path_for_rank
 from xfbench.workloads import Workload, workload_from_json
 
 Arrays = dict[str, np.ndarray]
-
-# Errors that reading a file of arrays can raise, in addition to those of reading a reply.
-_ARRAY_ERRORS = (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 class CheckError(XfbenchError):
@@ -90,7 +86,7 @@ def copy_inputs_and_build_job(
 ) -> dict[str, Any]:
     """Copy `inputs_file` to `folder` and return the job that runs the cases there."""
     if inputs_file is not None and _has_worker_of_drawn_inputs(request):
-        shutil.copyfile(inputs_file, folder / "inputs.npz")
+        copy_content(inputs_file, folder / "inputs.npz")
     elif inputs_file is not None:
         _write_drawn_inputs(documents, inputs_file, folder / "inputs.npz")
     return job.build_job_document(
@@ -113,14 +109,14 @@ def _write_drawn_inputs(
     documents: Sequence[dict[str, Any]], tables_file: Path, target: Path
 ) -> None:
     """Write the inputs that the cases would draw from the tables in `tables_file`."""
-    inputs = {}
-    with np.load(tables_file, allow_pickle=False) as tables:
-        for case in documents:
-            if name := case["input"]:
-                network = workload_from_json(case["workload"]).network
-                shape = (case["batch_size"], *network.input_shape)
-                inputs[name] = draw_input(tables[name], shape, case["seed"])
-    np.savez(target, **inputs)  # type: ignore[arg-type]
+    inputs, tables = {}, array_files.load_arrays(tables_file)
+    for case in documents:
+        if name := case["input"]:
+            network = workload_from_json(case["workload"]).network
+            shape = (case["batch_size"], *network.input_shape)
+            inputs[name] = draw_input(tables[name], shape, case["seed"])
+    with open_file(target, "xb") as file:
+        np.savez(file, **inputs)  # type: ignore[arg-type]
 
 
 def read_results(
@@ -143,7 +139,7 @@ def read_results(
             int(images): _read_kernel(facts, request)
             for images, facts in reply.get("kernels", {}).items()
         }
-    except (*WRONG, *_ARRAY_ERRORS) as error:
+    except (*WRONG, *array_files.ERRORS) as error:
         raise CheckError(f"{request.label()}: cannot read its results: {error}") from error
     supported_arrays = {
         name: case_arrays for name, case_arrays in arrays.items() if name not in unsupported
@@ -172,8 +168,7 @@ def _merge_rank_files(folder: Path, ranks: int) -> Arrays:
     files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
     parts: list[Arrays] = []
     for file in files:
-        with np.load(file, allow_pickle=False) as arrays:
-            parts.append(dict(arrays))
+        parts.append(array_files.load_arrays(file))
     return {
         key: _mean_first_or_most_different(key, [part[key] for part in parts]) for key in parts[0]
     }

@@ -27,6 +27,7 @@ import numpy as np
 from xfbench.base import atomic_files, digests, locks, paths, processes
 from xfbench.environments import environment
 from xfbench.equality import jobs
+from xfbench.equality.array_files import load_arrays
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
 from xfbench.execution import reference
 from xfbench.host import machine
@@ -114,7 +115,7 @@ class Oracle:
             self._store_truths_at_stable_rates(
                 [c for c in cases if not self._truth_path(c).is_file()], block_inputs
             )
-            truths = [self._read_arrays(self._truth_path(case)) for case in cases]
+            truths = [load_arrays(self._truth_path(case)) for case in cases]
             cases_with_rates = [
                 replace(case, learning_rate=float(truth["rate"]))
                 for case, truth in zip(cases, truths, strict=True)
@@ -129,7 +130,7 @@ class Oracle:
                 [(c, draw_precision, n) for c, n in missing_draws], block_inputs
             )
             for (case, draw), arrays in zip(missing_draws, drawn_arrays, strict=True):
-                distances = _distances_from_truth(self._read_arrays(self._truth_path(case)), arrays)
+                distances = _distances_from_truth(load_arrays(self._truth_path(case)), arrays)
                 atomic_files.write(
                     self._draw_path(case, draw, draw_precision), json.dumps(distances).encode()
                 )
@@ -161,8 +162,8 @@ class Oracle:
         if not target.is_file():
             tables = {}
             for expected in expected_networks:
-                with np.load(self._tables_path(expected.case), allow_pickle=False) as stored:
-                    tables.update({f"{expected.case.weights}/{k}": v for k, v in stored.items()})
+                stored = load_arrays(self._tables_path(expected.case))
+                tables.update({f"{expected.case.weights}/{k}": v for k, v in stored.items()})
             atomic_files.write(target, partial(_write_npz, tables))
         return target
 
@@ -260,11 +261,6 @@ class Oracle:
 
     def _draw_path(self, case: Case, draw: int, precision: str) -> Path:
         return self.folder / f"{self._case_digest_without_rate(case)}-{precision}-draw{draw}.json"
-
-    @staticmethod
-    def _read_arrays(path: Path) -> Arrays:
-        with np.load(path, allow_pickle=False) as arrays:
-            return dict(arrays)
 
 
 def _is_activation(quantity: str) -> bool:

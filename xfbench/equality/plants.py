@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors, paths
+from xfbench.base.shared_files import write_file
 from xfbench.environments import environment
 from xfbench.equality import timed_batch
 from xfbench.equality.jobs import CheckError
@@ -178,7 +179,7 @@ def applied(planted_bug: PlantedBug) -> Iterator[None]:
         source = planted_bug.changed_source()
         folder = Path(root) / planted_bug.framework
         shutil.copytree(adapter.load(planted_bug.framework).folder, folder)
-        (folder / planted_bug.file).write_text(source, encoding="utf-8")
+        write_file(folder / planted_bug.file, source)
         os.environ[_ADAPTERS] = f"{previous_folders}:{root}" if previous_folders else root
         try:
             yield

@@ -22,6 +22,7 @@ from typing import Any
 
 from xfbench.base import digests, private_names, processes, safe_read
 from xfbench.base.errors import UnavailableError
+from xfbench.base.shared_files import copy_content, write_file
 from xfbench.environments import allocators, environment, worker_archive
 from xfbench.environments.environment import Environment
 from xfbench.execution import probing, ranks, starting
@@ -201,7 +202,7 @@ def write_job_files(job: dict[str, Any], folder: Path) -> str:
     Return the digest of request.json. A reply must name this digest.
     """
     content = json.dumps(job, indent=1).encode()
-    (folder / "request.json").write_bytes(content)
+    write_file(folder / "request.json", content)
     archive = worker_archive.ensure_worker_archive(
         job["request"]["framework"], job["request"].get("revision")
     )
@@ -410,10 +411,11 @@ def _read_rank_reply(
 
 
 def _link_or_copy(archive: Path, target: Path) -> None:
+    target.unlink(missing_ok=True)
     try:
         target.hardlink_to(archive)
     except OSError:  # the cache is on another file system
-        target.write_bytes(archive.read_bytes())
+        copy_content(archive, target, permissions=0o666)
 
 
 def _write_commands_for_manual_rerun(
@@ -424,8 +426,7 @@ def _write_commands_for_manual_rerun(
         {"argv": command.argv, "environment": dict(command.environment)} for command in commands
     ]
     document = documents[0] if len(documents) == 1 else documents
-    (folder / "command.json").write_text(json.dumps(document, indent=1))
-    script = folder / "command.sh"
+    write_file(folder / "command.json", json.dumps(document, indent=1))
     lines = [_build_rerun_line(command) for command in commands]
     lines = [f"{ln[: -len(_REPLY)]}reply-again.json" if ln.endswith(_REPLY) else ln for ln in lines]
     fresh = "rm -f meeting meeting.*\n" if request.ranks > 1 else ""
@@ -439,11 +440,12 @@ def _write_commands_for_manual_rerun(
             request.nodes, request.ranks, request.threads, site.gpu_options_for(request.device)
         )
         preamble = _RERUN_IN_ALLOCATION.replace("{command}", f"{allocation} sh command.sh")
-    script.write_text(
+    write_file(
+        folder / "command.sh",
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
-        f'{preamble}cd "$(dirname "$0")" || exit\n{last}\n'
+        f'{preamble}cd "$(dirname "$0")" || exit\n{last}\n',
+        permissions=0o777,
     )
-    script.chmod(0o755)
 
 
 def _is_in_slurm_job(command: processes.Command) -> bool:

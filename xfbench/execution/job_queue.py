@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xfbench import stop_rule
-from xfbench.base import atomic_files, errors, locks
+from xfbench.base import atomic_files, errors, locks, paths
 from xfbench.base.processes import CommandError
 from xfbench.base.wording import pluralize
 from xfbench.execution.launch import LaunchContext
@@ -201,6 +201,7 @@ def _find_queued_job(job: slurm.Job, store: Store, say: Say, *, wait: bool) -> S
         number = slurm.find_job_number(job.name)
         if not number:
             return None
+        store.require_private(f"jobs/{job.folder.name}")
         plan = Plan.read(job.folder / _PLAN)
         before = frozenset((job.folder / _BEFORE).read_text(encoding="utf-8").split())
     except (errors.XfbenchError, OSError) as error:
@@ -246,7 +247,10 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     device = "cuda" if any(request.device == "cuda" for request in plan.requests) else "cpu"
     resources = Resources(per_node * nodes, nodes, -(-cpus // per_node))
     folder = store.folder / "jobs" / plan.job_name()
-    inherited_names = ("XFBENCH_HOME", "XFBENCH_DATA", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS")
+    inherited_names = (
+        *("XFBENCH_HOME", "XFBENCH_DATA", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS"),
+        "XFBENCH_TRUSTED_GROUP",
+    )
     return slurm.Job(
         name=plan.job_name(),
         argv=(
@@ -278,7 +282,8 @@ def submit_or_find_job(
 
     Raises CommandError with Slurm's message if Slurm rejects the job.
     """
-    job.folder.mkdir(parents=True, exist_ok=True)
+    paths.make_folder(job.folder)
+    store.require_private(f"jobs/{job.folder.name}")
     with locks.exclusive(job.folder / "lock", "submits this job"):
         number = slurm.find_job_number(job.name)
         if number:
@@ -528,7 +533,7 @@ def write_heartbeat(folder: Path) -> Iterator[None]:
         while not stop.wait(_LOOK_SECONDS):
             number += 1
             with contextlib.suppress(OSError):
-                (folder / ALIVE).write_text(str(number), encoding="utf-8")
+                atomic_files.write(folder / ALIVE, str(number).encode())
 
     thread = threading.Thread(
         target=write_rising_number_until_stopped, name="counting", daemon=True

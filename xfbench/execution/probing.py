@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xfbench.base.errors import UnavailableError
+from xfbench.base.shared_files import write_file
 from xfbench.environments.environment import Environment
 from xfbench.host import modules, sites
 from xfbench.model import adapter
@@ -88,9 +89,7 @@ def prepare_probe_environment(
     module_root = folder / "modules"
     file = module_root / _MODULE
     file.parent.mkdir(parents=True)
-    file.write_text(
-        _format_modulefile(request, framework_adapter, framework_environment), encoding="utf-8"
-    )
+    write_file(file, _format_modulefile(request, framework_adapter, framework_environment))
     loaded = modules.load_variables_changed_by_modules(init, (str(module_root),), (_MODULE,))
     name = framework_environment.interpreter.name
     interpreter = modules.find_interpreter(loaded, name)

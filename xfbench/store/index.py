@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,8 +23,8 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from xfbench.base import locks
-from xfbench.base.errors import UnavailableError, XfbenchError
+from xfbench.base import locks, paths, shared_files
+from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.model.record import Record
 from xfbench.store import indexing, selection
 from xfbench.store.results_folder import Place, Store, WarningHandler, defect_message
@@ -345,13 +344,17 @@ def _open_shared(store: Store, stack: ExitStack, warn_of_wait: WarningHandler) -
 
     The index cannot be used in these cases:
 
-    - The folder is read-only.
+    - The folder is read-only, or another user could replace files in it.
     - Another process holds the lock for more than a minute.
     - The file is not safe to open.
     - The index cannot be created.
     - The path is not UTF-8 for DuckDB, which reads no other paths.
     """
     if os.fsencode(store.folder) != str(store.folder).encode(errors="replace"):
+        return None
+    try:
+        paths.require_private(store.folder, "")
+    except UsageError:
         return None
     if _lock_if_writable(store, stack, warn_of_wait) and _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(duckdb.Error, OSError):
@@ -364,7 +367,7 @@ def _open_temporary_copy(store: Store, stack: ExitStack) -> Index:
     path = Path(folder) / FILE_NAME
     if _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(OSError):
-            shutil.copyfile(store.folder / FILE_NAME, path)
+            shared_files.copy_content(store.folder / FILE_NAME, path)
     try:
         return Index(path, store)
     except (duckdb.Error, OSError) as error:

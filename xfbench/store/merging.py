@@ -8,17 +8,21 @@ are skipped with a warning.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from xfbench.base import atomic_files
+from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import copy_content
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
+
+MAX_RUN_FILE_BYTES = 2**28
 
 
 def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
@@ -29,6 +33,7 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
+    workers: dict[str, Path] = {}
     new_count = known_count = 0
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
@@ -43,7 +48,9 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
                 if record.id in existing_ids:
                     known_count += 1
                     continue
-                copy_run_folder(source.run_folder(record), target.run_folder(record), target)
+                copy_run_folder(
+                    source.run_folder(record), target.run_folder(record), target, workers
+                )
                 write_record_file(record, place, content, target)
             except ValueError as error:
                 warn(f"{source.folder}: {results_folder.defect_message(record.id, error)}")
@@ -109,7 +116,10 @@ def _copy_certificate(
         return
     path = target.certificate_path(certificate_or_error.id)
     if not path.exists():
-        atomic_files.write(path, source.certificate_path(certificate_or_error.id).read_bytes())
+        content = safe_read.read_bytes(
+            source.certificate_path(certificate_or_error.id), MAX_DOCUMENT_BYTES, follow_link=True
+        )
+        atomic_files.write(path, content)
 
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
@@ -124,21 +134,38 @@ def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
             raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
-def copy_run_folder(source_folder: Path, target_folder: Path, target_store: Store) -> None:
-    """Copy the regular files of a run folder to `target_folder`, unless that folder exists.
+def copy_run_folder(
+    source_folder: Path, target_folder: Path, target_store: Store, workers: dict[str, Path]
+) -> None:
+    """Copy the plain files of a run folder to `target_folder`, unless that folder exists.
 
-    Symbolic links and subfolders are skipped. Files ending in .pyz are hard-linked if possible.
+    - Symbolic links, subfolders, and files of more than MAX_RUN_FILE_BYTES are skipped.
+    - Only contents are copied: neither modes nor owners, and no link to a file of another user.
+    - `workers` has the copied workers by digest. Runs with the same worker share one copy, because
+      many runs have the same. New copies are added.
     """
     if target_folder.exists() or source_folder.is_symlink() or not source_folder.is_dir():
         return
     new_folder = target_store.create_run_folder()
+    copies: dict[str, Path] = {}
     for path in source_folder.iterdir():
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_RUN_FILE_BYTES:
             continue
-        try:
-            if path.suffix != ".pyz":  # only .pyz files are linked, because many runs share them
-                raise OSError
-            os.link(path, new_folder / path.name)
-        except OSError:
-            shutil.copy2(path, new_folder / path.name)
+        copy = new_folder / path.name
+        copy_content(path, copy)
+        if path.suffix == ".pyz":
+            digest = digests.of_bytes(copy.read_bytes())
+            _replace_by_link(copy, workers.get(digest))
+            copies[digest] = target_folder / path.name
     new_folder.replace(target_folder)
+    workers.update(copies)
+
+
+def _replace_by_link(copy: Path, earlier_copy: Path | None) -> None:
+    """Replace a file by a link to an earlier copy, if there is one and links are possible."""
+    if earlier_copy is None:
+        return
+    link = copy.with_name(f"{copy.name}.link")
+    with suppress(OSError):
+        os.link(earlier_copy, link)
+        link.replace(copy)

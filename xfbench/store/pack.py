@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from xfbench.base import atomic_files, digests
+from xfbench.base.shared_files import open_file
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
 
 SUFFIX = ".ndjson"
@@ -85,7 +86,7 @@ def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
     ids_hash = hashlib.sha256()
     offset = 0
     number = 0
-    with path.open("rb") as file:
+    with open_file(path, "rb", follow_link=True) as file:
         while content := file.readline(MAX_DOCUMENT_BYTES):
             number += 1
             if content.endswith(b"\n"):
@@ -110,7 +111,7 @@ def read_stated_ids(path: Path) -> list[str]:
     Raises OSError if the pack cannot be read.
     """
     ids = []
-    with path.open("rb") as file:
+    with open_file(path, "rb", follow_link=True) as file:
         while content := file.readline(MAX_DOCUMENT_BYTES):
             ids.append(content[len(_LINE_START) : _ID_FIELD_BYTES - 2].decode("ascii", "replace"))
     return ids

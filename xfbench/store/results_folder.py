@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
@@ -18,8 +17,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from xfbench.base import atomic_files, locks, safe_read
+from xfbench.base import atomic_files, locks, paths, safe_read
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import open_file
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
 from xfbench.store import pack
@@ -35,6 +35,11 @@ jobs/          scripts of submitted jobs, and their output
 index.duckdb   search index of records/ and packs/; may be deleted at any time
 You may copy files under records/, and delete runs/.
 """
+_FOLDERS = ("records", "packs", "certificates", "runs", "tuned", "jobs")
+_OTHER_FOLDER = (
+    "choose a folder of your own with --results, and copy records with `xfbench results import` "
+    "(docs/results.md#a-folder-for-several-users)"
+)
 WarningHandler = Callable[[str], None]
 
 
@@ -61,7 +66,7 @@ class Place:
         """
         if self.length is None:
             return read_record_file(self.path)
-        with self.path.open("rb") as file:
+        with open_file(self.path, "rb", follow_link=True) as file:
             return os.pread(file.fileno(), self.length, self.offset)
 
     def record(self, identity: str) -> Record:
@@ -115,26 +120,30 @@ class Store:
     def create_and_check_folders(self) -> None:
         """Create the results folder with `records`, `runs` and a README, where they are missing.
 
-        Raises UsageError if these cannot be created, or if the results folder or `runs` is writable
-        by all users and has no sticky bit.
+        Raises UsageError if these cannot be created, or if another user could replace their files.
         """
         try:
-            (self.folder / "records").mkdir(parents=True, exist_ok=True)
-            (self.folder / "runs").mkdir(exist_ok=True)
-            for folder in (self.folder, self.folder / "runs"):
-                mode = folder.stat().st_mode
-                if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # launches run its files
-                    raise UsageError(
-                        f"{folder} is writable by all users, and launches run files in it: "
-                        "run chmod o-w on it, or choose another folder with --results"
-                    )
-            readme = self.folder / "README"
-            if not readme.exists():
-                readme.write_text(_README, encoding="utf-8")
+            paths.make_folder(self.folder)
+            self.require_private()
+            for name in ("records", "runs"):
+                paths.make_folder(self.folder / name)
+            self.require_private()  # another user may have been faster
+            with suppress(FileExistsError), open_file(self.folder / "README", "xb") as readme:
+                readme.write(_README.encode())
+        except UsageError:
+            raise
         except OSError as error:
             raise UsageError(
                 f"{self.folder}: {error.strerror}: choose another folder with --results"
             ) from error
+
+    def require_private(self, *more_names: str) -> None:
+        """Raise UsageError if another user could replace files that this user writes or runs.
+
+        `more_names`: further folders to check, relative to the results folder.
+        """
+        for name in ("", *_FOLDERS, *more_names):
+            paths.require_private(self.folder / name, _OTHER_FOLDER, sticky=True)
 
     def create_run_folder(self) -> Path:
         """Create a run folder for a launch that has no record yet, and return its path."""
@@ -229,8 +238,9 @@ class Store:
         lost if the process is killed. Raises UsageError if the folder cannot be written.
         """
         folder = self.folder / "packs"
+        self.require_private()
         try:
-            folder.mkdir(exist_ok=True)
+            paths.make_folder(folder)
             with locks.exclusive(self.lock_path, f"is using {self.folder}"):
                 for partial in folder.glob("*.partial"):
                     partial.unlink(missing_ok=True)

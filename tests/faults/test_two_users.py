@@ -1,0 +1,217 @@
+"""Two users on one machine, one of them hostile, share a folder that the other created first.
+
+Nothing of the honest user, Alice, is replaced or overwritten. Otherwise xfbench refuses to start.
+"""
+
+import grp
+import os
+
+import pytest
+
+from tests.other_users import (
+    ALICE,
+    MALLORY,
+    SHARED_GROUP,
+    assert_refused,
+    list_tree,
+    require_other_users,
+    run_as,
+)
+from xfbench.store.results_folder import Store
+
+RUN = "run --framework reference --workload lenet --data synthetic --no-verify --results".split()
+
+
+@pytest.fixture(autouse=True)
+def _others():
+    require_other_users()
+
+
+@pytest.fixture
+def shared(open_folder):
+    """A folder like `/tmp`, with a results folder of one record to import, `source`."""
+    open_folder.chmod(0o1777)
+    return open_folder
+
+
+@pytest.fixture
+def source(shared, record):
+    """A results folder with one record, to import."""
+    store = Store(shared / "source")
+    store.create_and_check_folders()
+    store.add(record())
+    return store.folder
+
+
+def make(path, owner, mode=0o755, group=None):
+    path.mkdir(parents=True)
+    path.chmod(mode)
+    os.chown(path, owner, owner if group is None else group)
+    path.chmod(mode)  # chown clears the set-group-id bit
+    return path
+
+
+def make_link_of_mallory(results):
+    make(results, ALICE, 0o1777)
+    make(results.parent / "elsewhere", ALICE)
+    (results / "runs").symlink_to(results.parent / "elsewhere")
+    os.lchown(results / "runs", MALLORY, MALLORY)
+
+
+FOREIGN_RESULTS = {
+    "Mallory's folder that all may write": (
+        lambda results: make(results, MALLORY, 0o1777),
+        "results belongs to another user",
+    ),
+    "Mallory's folder that looks closed": (
+        lambda results: make(results, MALLORY),
+        "results belongs to another user",
+    ),
+    "no sticky bit": (
+        lambda results: make(results, ALICE, 0o777),
+        "results is writable by all users",
+    ),
+    "a group's folder": (
+        lambda results: make(results, ALICE, 0o775, SHARED_GROUP),
+        "results is writable by its group",
+    ),
+    "a folder above": (
+        lambda results: make(make(results.parent / "open", ALICE, 0o777) / "results", ALICE),
+        "open is writable by all users",
+    ),
+    **{
+        f"Mallory's {name} in Alice's folder": (
+            lambda results, name=name: make(make(results, ALICE, 0o1777) / name, MALLORY, 0o777),
+            f"{name} belongs to another user",
+        )
+        for name in ("runs", "jobs", "certificates", "tuned", "records", "packs")
+    },
+    "Mallory's link to Alice's folder": (make_link_of_mallory, "runs belongs to another user"),
+}
+
+
+@pytest.mark.parametrize("case", FOREIGN_RESULTS)
+def test_results_folder_that_others_control_is_refused(shared, source, case):
+    plant, reason = FOREIGN_RESULTS[case]
+    results = shared / "results"
+    plant(results)
+    folder = next(shared.glob("open/results"), results)
+    before = list_tree(shared)
+    completed = run_as(ALICE, "results", "import", source, "--results", folder, folder=shared)
+    assert_refused(completed, reason, "--results")
+    assert list_tree(shared) == before
+
+
+VERIFY = "verify --framework reference --workload lenet --results".split()
+
+
+@pytest.mark.parametrize("arguments", [RUN, VERIFY, ["results", "pack", "--results"]])
+def test_no_command_writes_to_a_folder_that_others_control(shared, source, arguments):
+    os.chown(source, MALLORY, MALLORY)
+    source.chmod(0o1777)
+    before = list_tree(source)
+    completed = run_as(ALICE, *arguments, source, folder=shared)
+    assert_refused(completed, "source belongs to another user", "--results")
+    assert list_tree(source) == before
+    assert "environments ready" not in completed.stderr, "it is refused before anything starts"
+
+
+def test_readme_is_not_written_through_a_link(shared, source):
+    results = make(shared / "results", 0, 0o1777)
+    mail = shared / "mail"
+    (results / "README").symlink_to(mail)
+    os.lchown(results / "README", MALLORY, MALLORY)
+    completed = run_as(ALICE, "results", "import", source, "--results", results, folder=shared)
+    assert completed.returncode == 0, completed.stderr
+    assert not mail.exists() and (results / "README").is_symlink()
+
+
+def test_second_user_of_a_common_folder_is_refused_and_the_first_loses_nothing(shared, source):
+    results = make(shared / "results", 0, 0o1777)
+    importing = ("results", "import", source, "--results", results)
+    assert run_as(ALICE, *importing, folder=shared).returncode == 0
+    before = list_tree(results)
+    assert_refused(
+        run_as(MALLORY, *importing, folder=shared), "records belongs to another user", "--results"
+    )
+    assert list_tree(results) == before
+    listed = run_as(MALLORY, "results", "list", "--results", results, folder=shared)
+    assert listed.returncode == 0 and "lenet" in listed.stdout, "others may read it"
+    assert list_tree(results) == before
+
+
+def test_members_of_a_trusted_group_share_a_results_folder(shared, source, record):
+    group = grp.getgrgid(SHARED_GROUP).gr_name
+    results = make(shared / "results", MALLORY, 0o2770, SHARED_GROUP)
+    options = {"folder": shared, "groups": [SHARED_GROUP], "umask": 0o002}
+    importing = ("results", "import", source, "--results", results)
+    assert_refused(run_as(ALICE, *importing, **options), "belongs to another user")
+    options["XFBENCH_TRUSTED_GROUP"] = group
+    assert run_as(ALICE, *importing, **options).returncode == 0
+    Store(source).add(record(launch=2))
+    completed = run_as(MALLORY, *importing, **options)
+    assert completed.returncode == 0, completed.stderr
+    assert len(list(Store(results).records())) == 2
+    assert run_as(ALICE, "results", "pack", "--results", results, **options).returncode == 0
+    assert len(list(Store(results).records())) == 2
+    options["XFBENCH_TRUSTED_GROUP"] = "no-such-group"
+    assert_refused(run_as(ALICE, *importing, **options), "there is no group 'no-such-group'")
+
+
+def test_bundle_in_a_folder_of_others_is_refused(shared):
+    folder = make(shared / "bundle", MALLORY, 0o777)
+    completed = run_as(ALICE, *RUN[:-1], "--bundle", folder, folder=shared)
+    assert_refused(completed, "bundle belongs to another user", "--bundle")
+    assert list(folder.iterdir()) == []
+
+
+def test_index_in_a_folder_of_others_is_neither_made_nor_locked(shared, source):
+    """A lock would be created through a link of the folder's owner."""
+    os.chown(source, MALLORY, MALLORY)
+    source.chmod(0o1777)
+    for name in ("lock", "index.duckdb", "index.duckdb.wal"):
+        (source / name).symlink_to(shared / f"new-{name}")
+    before = list_tree(source)
+    completed = run_as(ALICE, "results", "list", "--results", source, folder=shared)
+    assert completed.returncode == 0 and "lenet" in completed.stdout, completed.stderr
+    assert list_tree(source) == before and not list(shared.glob("new-*"))
+
+
+@pytest.mark.parametrize(
+    ("owner", "mode", "group", "reason"),
+    [
+        (MALLORY, 0o755, MALLORY, "belongs to another user"),
+        (MALLORY, 0o1777, MALLORY, "belongs to another user"),
+        (ALICE, 0o1777, ALICE, "is writable by all users"),
+        (ALICE, 0o775, SHARED_GROUP, "is writable by its group"),
+        (ALICE, 0o3775, SHARED_GROUP, "is writable by its group"),
+    ],
+)
+def test_cache_that_others_control_is_refused(shared, owner, mode, group, reason):
+    cache = make(shared / "cache", owner, mode, group)
+    completed = run_as(
+        ALICE, "env", "list", folder=shared, XFBENCH_HOME=str(cache), groups=[SHARED_GROUP]
+    )
+    assert_refused(completed, reason, "XFBENCH_HOME")
+    assert list(cache.iterdir()) == []
+
+
+def test_new_folders_are_closed_to_the_group_whatever_the_umask(shared, source):
+    """Many sites set the umask 002 and give all users the same group."""
+    cache, results = shared / "new" / "cache", shared / "new" / "results"
+    (shared / "new").mkdir()
+    os.chown(shared / "new", ALICE, SHARED_GROUP)
+    (shared / "new").chmod(0o2755)
+    options = {"folder": shared, "umask": 0o002, "XFBENCH_HOME": str(cache)}
+    for command in (
+        ("data", "prepare", "digits"),
+        ("results", "import", source, "--results", results),
+        ("data", "list"),
+        ("results", "import", source, "--results", results),
+    ):
+        completed = run_as(ALICE, *command, **options)
+        assert completed.returncode == 0, completed.stderr
+    assert (cache / "data" / "digits-raw").is_dir()
+    assert len(list(Store(results).records())) == 1
+    open_paths = [path for path in (shared / "new").rglob("*") if path.lstat().st_mode & 0o022]
+    assert open_paths == []

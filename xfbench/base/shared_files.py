@@ -1,0 +1,140 @@
+"""The one place that opens files in folders to which other users may write.
+
+Results, runs, jobs, the cache and data sets may lie in such folders. Another user may have put a
+symbolic link, a hard link, a pipe or a file of their own where xfbench expects its file.
+
+- No symbolic link is followed, unless the caller allows it for reading.
+- A new file is created exclusively.
+- An existing file is changed only if it is this user's plain file with a single name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Literal
+
+from xfbench.base.errors import UsageError
+
+Mode = Literal["rb", "xb", "wb", "ab", "r+b"]
+_FLAGS: Mapping[Mode, int] = {
+    "rb": os.O_RDONLY,
+    "xb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,
+    "wb": os.O_WRONLY | os.O_CREAT | os.O_EXCL,  # after what had the name was removed
+    "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
+    "r+b": os.O_RDWR,
+}
+_COPIED_BYTES = 2**20
+PRIVATE = 0o600
+
+
+class UnsafeFileError(UsageError, OSError):
+    """The error that a file or folder may be a trap of another user.
+
+    It is also an OSError, so that code which expects files that cannot be opened needs no change.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        sentence = f"{path} {reason}: remove it, or choose another folder"
+        super().__init__(errno.EPERM, sentence, str(path))
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def open_file(
+    path: Path,
+    mode: Mode,
+    *,
+    follow_link: bool = False,
+    permissions: int = 0o666,
+    any_owner: bool = False,
+) -> IO[bytes]:
+    """Open a plain file.
+
+    - `mode`: "rb" reads, "xb" creates, "wb" removes what has the name and creates, "ab" appends to
+      this user's file or creates it, "r+b" changes this user's file.
+    - `follow_link`: whether `path` may be a symbolic link to a plain file. Only for "rb".
+    - `permissions`: mode of a new file, before the umask.
+    - `any_owner`: whether another user's file may be appended to, such as a shared lock.
+
+    Raises UnsafeFileError if the file may be a trap, and other OSErrors as `open` does.
+    """
+    if mode == "wb":
+        _remove(path)
+    flags = _FLAGS[mode] | os.O_CLOEXEC | os.O_NONBLOCK
+    if mode != "rb" or not follow_link:
+        flags |= os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, permissions)
+    except OSError as error:
+        if flags & os.O_NOFOLLOW and path.is_symlink():
+            raise UnsafeFileError(path, "is a symbolic link") from error
+        if error.errno in (errno.ENXIO, errno.EISDIR):
+            raise UnsafeFileError(path, "is not a plain file") from error
+        if error.errno == errno.EACCES and mode != "rb" and _belongs_to_another(path):
+            raise UnsafeFileError(path, "belongs to another user") from error
+        raise
+    try:
+        is_changed = mode in ("ab", "r+b") and not any_owner
+        if reason := _find_danger(os.fstat(descriptor), is_changed=is_changed):
+            raise UnsafeFileError(path, reason)
+        return os.fdopen(descriptor, mode.replace("x", "w"))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except PermissionError as error:
+        if _belongs_to_another(path):
+            raise UnsafeFileError(path, "belongs to another user") from error
+        raise
+
+
+def _belongs_to_another(path: Path) -> bool:
+    try:
+        return path.lstat().st_uid != os.geteuid()
+    except OSError:
+        return False
+
+
+def _find_danger(status: os.stat_result, *, is_changed: bool) -> str:
+    """Return why an open file must not be used, or an empty string.
+
+    `is_changed`: whether the file existed and its content will change.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a plain file"
+    if not is_changed:
+        return ""
+    user = os.geteuid()
+    if user not in (0, status.st_uid):
+        return "belongs to another user"
+    if status.st_nlink > 1:  # it may be a file elsewhere, linked here by another user
+        return "has several names (hard links)"
+    return "is writable by all users" if status.st_mode & stat.S_IWOTH else ""
+
+
+def write_file(path: Path, content: bytes | str, *, permissions: int = 0o666) -> None:
+    """Write a file, in place of what has the name. Text is encoded as UTF-8."""
+    with open_file(path, "wb", permissions=permissions) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def copy_content(source: Path, target: Path, *, permissions: int = PRIVATE) -> None:
+    """Copy the bytes of the plain file `source` to the new file `target`.
+
+    Neither the mode of `source` nor its other attributes are copied.
+    """
+    with (
+        open_file(source, "rb") as opened,
+        open_file(target, "xb", permissions=permissions) as file,
+    ):
+        shutil.copyfileobj(opened, file, _COPIED_BYTES)
