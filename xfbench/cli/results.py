@@ -301,10 +301,9 @@ def validate(
         xfbench results validate submission
     """
     from xfbench.base import paths
-    from xfbench.cli.options import parse_run_command
     from xfbench.exchange import audit
 
-    checked, defects = audit.validate_results(path or paths.results(results), parse_run_command)
+    checked, defects = audit.validate_results(path or paths.results(results))
     if as_json:
         documents = [defect.document() for defect in defects]
         print(json.dumps({"checked": checked, "defects": documents}))

@@ -19,7 +19,6 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
-from xfbench.exchange.submission_audit import CommandParser
 from xfbench.execution.validity import peak_defect, steps_longer_than_wall_time_defect
 from xfbench.host.roofline import compute_record_min_peak_share
 from xfbench.model import certificate, provenance
@@ -111,23 +110,17 @@ class _AuditedFile:
         return f'"{schema}"'.encode() in self.content[:4096] and not self.packed
 
 
-def validate_results(
-    path: Path, parse_command: CommandParser | None = None
-) -> tuple[int, list[Defect]]:
+def validate_results(path: Path) -> tuple[int, list[Defect]]:
     """Return the number of checked documents, and their defects.
 
     `path` is a results folder, a submission, a record, a certificate, a search, a pack or an
-    archive. Raises UsageError if `path` is none of these. `parse_command` parses the commands of a
-    submission. If `parse_command` is None, the options in the commands are not checked.
+    archive. Raises UsageError if `path` is none of these.
     """
     defects: list[Defect] = []
     certificates: Certificates | None = None
     if path.is_dir():
         if submission.is_submission(path):
-            defects += [
-                Defect(*finding)
-                for finding in submission_audit.audit_submission(path, parse_command)
-            ]
+            defects += [Defect(*finding) for finding in submission_audit.audit_submission(path)]
         certificates = certificate.read_certificates(
             results_folder.open_existing_store(path).folder
         )

@@ -40,14 +40,16 @@ SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"
 MACHINES, REPEAT, README, BOARD = "machine.json", "repeat.json", "README.md", "leaderboard.md"
 _MARKDOWN = formats.FORMATS["markdown"]
+# Other commands in the README than those of cells.
+README_COMMANDS = ("xfbench results validate DIR", "xfbench results import DIR --results results")
 _README_TEXT = """# Results of xfbench {version}
 
 {counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), the
 records of all launches in `records/`, and the proofs of equal networks in `certificates/`. Check
 the folder, or import it into other results:
 
-    xfbench results validate DIR
-    xfbench results import DIR --results results
+    {check}
+    {take}
 
 # How to repeat it
 
@@ -271,6 +273,7 @@ def _render_readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -
         {_format_xfbench_version(record.software) for record in launches if record.software}
     )
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
+    names |= dict(zip(("check", "take"), README_COMMANDS, strict=True))
     version_text = _MARKDOWN.render_note(", ".join(versions)).strip() or __version__
     about = _README_TEXT.format(version=__version__, counts=counts, versions=version_text, **names)
     return (about + "".join(map(_render_cell, cells))).encode()
