@@ -17,6 +17,10 @@ class DuplicateKeyError(ValueError):
     """Error for JSON in which an object has a key twice."""
 
 
+class TooManyValuesError(ValueError):
+    """Error for JSON with more values than the reader can use."""
+
+
 def parse(
     content: bytes | str,
     *,
@@ -42,10 +46,10 @@ def parse(
 
 
 def check_size(content: bytes | str, max_values: int = MAX_VALUES) -> None:
-    """Raise ValueError if a JSON text may have more than `max_values` values."""
+    """Raise TooManyValuesError if a JSON text may have more than `max_values` values."""
     marks = (b",", b"[", b"{") if isinstance(content, bytes) else (",", "[", "{")
     if sum(content.count(mark) for mark in marks) > max_values:  # type: ignore[arg-type]
-        raise ValueError(f"it has more than {max_values:,} values")
+        raise TooManyValuesError(f"it has more than {max_values:,} values")
 
 
 def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

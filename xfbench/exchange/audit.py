@@ -253,8 +253,8 @@ def _parse_record(file: _AuditedFile) -> Record:
 
     Raises EditedError if the record was edited, and ValueError if it is invalid.
     """
-    if file.packed:  # the line is already verified
-        return Record.model_validate_json(file.content, extra="ignore")
+    if file.packed:
+        return results_folder.parse_pack_line(file.content, str(file.named))
     return Record.read(file.content)
 
 

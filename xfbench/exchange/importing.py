@@ -7,10 +7,9 @@ was run on another machine is read by `xfbench/bundle.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from tarfile import is_tarfile
 
+from xfbench.base import tar_files
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, figures, submission, submission_audit
 from xfbench.store import merging
@@ -36,6 +35,7 @@ def import_source(
     if submission.is_submission(source):
         for file, _, detail in submission_audit.audit_manifest(source):
             raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
+        return merging.merge_stores([Store(source)], target, warn, "submitted")
     if is_results_folder(source):
         return merging.merge_stores([Store(source)], target, warn)
     if source.is_file() and source.suffix == _PACK_SUFFIX:
@@ -60,8 +60,4 @@ def check_sources(sources: Sequence[Path], target: Store) -> list[Path]:
 
 
 def _is_archive(file: Path) -> bool:
-    if file.name.endswith(archive.SUFFIXES):
-        return True
-    with suppress(OSError):
-        return is_tarfile(file)
-    return False
+    return file.name.endswith(archive.SUFFIXES) or tar_files.is_tar(file)

@@ -24,7 +24,7 @@ from typing import Any
 
 from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.base import atomic_files, digests, private_names
+from xfbench.base import atomic_files, digests, private_names, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
 from xfbench.host.machine import describe_machine
@@ -103,7 +103,7 @@ def write_submission(
         target = Store(partial)
         for place, record in selected:
             content = pack.to_record_file_content(
-                pack.format_line(json.loads(place.content()))
+                pack.format_line(strict_json.parse(place.content()))
             )  # same bytes for packed records and single files
             atomic_files.write(target.record_path(record.id[7:]), content)
         for certificate_id in certificates:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from xfbench.base import atomic_files, digests, safe_read
+from xfbench.base import atomic_files, digests, safe_read, strict_json
 from xfbench.base.version import __version__
 from xfbench.model.record import Machine
 from xfbench.model.request import Cell, Request
@@ -177,8 +177,9 @@ def read_open_search(results: Path, subject: Sequence[str]) -> OpenSearch | None
     path = _open_search_path(results, subject)
     try:
         content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
+        strict_json.parse(content)
         return OpenSearch.model_validate_json(content)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
