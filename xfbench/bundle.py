@@ -38,7 +38,15 @@ from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine, sites
-from xfbench.model import adapter, capabilities, facts, origins, training, worker_reply
+from xfbench.model import (
+    adapter,
+    capabilities,
+    facts,
+    origins,
+    sealed,
+    training,
+    worker_reply,
+)
 from xfbench.model import certificate as certificate_files
 from xfbench.model.certificate import (
     Certificate,
@@ -562,8 +570,12 @@ def _build_records(
         if status is None:
             not_run.append(f"{request.label()} · launch {request.launch}")
             continue
+        started = safe_read.read_tail(launch_folder / "started", 100).strip()
+        if not _is_credible_time(started):
+            without_time.append(f"{request.label()} · launch {request.launch}")
+            continue
         fields: dict[str, Any] = {
-            "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
+            "created": started,
             "protocol": protocols.get(request.cell()),
             "workload": facts.workload_facts(training.workload_with_solver_of_cell(request)),
             "limit": None,
@@ -590,6 +602,13 @@ def _build_records(
         yield record, launch_folder
     _say_what_is_missing("not run on the other machine", not_run, say)
     _say_what_is_missing("not imported, its start has no valid time", without_time, say)
+
+
+def _is_credible_time(text: str) -> bool:
+    try:
+        return sealed.future_error(sealed.check_time(text)) is None
+    except ValueError:
+        return False
 
 
 def _copy_certificates_of_earlier_import(

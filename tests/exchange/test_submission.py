@@ -426,7 +426,9 @@ def test_hostile_text_in_records_is_escaped(store, tmp_path, records):
     hostile_record = vary_record(records[0][0], reason=words, **fields)
     store.add(
         vary_record(
-            hostile_record, request={"data": words, "launcher": words}, created="2026-01-01"
+            hostile_record,
+            request={"data": words, "launcher": words},
+            created="2026-01-01T00:00:00.000Z",
         )
     )
     write_submission(store, tmp_path / "bad")

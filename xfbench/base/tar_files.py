@@ -17,6 +17,7 @@ from typing import IO, cast
 from xfbench.base import safe_read
 
 _MAX_HEADER_BYTES = 2**20
+_SMALL_BYTES = 2**26  # an archive may have so many however small it is compressed
 _MAX_HEADER_FIELDS = 100  # of the whole archive
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES, _MAGIC_PLACE, _MAGIC = 512, 257, b"ustar"
@@ -80,7 +81,7 @@ def open_tar(path: Path, max_bytes: int, max_expansion: int | None = None) -> It
         raw_file.seek(0)
         if is_gzip and max_expansion is not None:
             size = os.fstat(raw_file.fileno()).st_size
-            max_bytes = min(max_bytes, max_expansion * size + 2**26)
+            max_bytes = min(max_bytes, max_expansion * size + _SMALL_BYTES)
         file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
         yield LimitedTar(cast(IO[bytes], file), max_bytes)
 

@@ -56,6 +56,11 @@ class ArchiveError(UsageError):
     """The file is not an archive of records, is truncated, or has an unexpected member."""
 
 
+def is_archive(file: Path) -> bool:
+    """Return whether a file is an archive, by its name or by its first bytes."""
+    return file.name.endswith(SUFFIXES) or tar_files.is_tar(file)
+
+
 def write_archive(
     target: Path, records: Iterable[tuple[Place, Record]], source_store: Store
 ) -> int:

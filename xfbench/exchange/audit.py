@@ -25,7 +25,7 @@ from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
 from xfbench.model.external_record import figure_error
 from xfbench.model.record import Record
-from xfbench.model.sealed import EditedError
+from xfbench.model.sealed import EditedError, future_error
 from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.tuning_results import Tuning
 
@@ -60,7 +60,7 @@ class Defect:
     - "certificate": the record's certificate is missing, edited, or for other records.
     - "number": the record has a number that no launch can have, such as a negative duration.
     - "peak": the launch is faster than the peak of its cores.
-    - "time": the steps take longer than the launch.
+    - "time": the steps take longer than the launch, or the record is of the future.
     - "figure": the external figure is impossible or has no citation. Also: a measured record has an
       external figure, or the record of an external figure names a certificate.
     - "duplicate": another file has a record of the same launch.
@@ -127,7 +127,7 @@ def validate_results(path: Path) -> tuple[int, list[Defect]]:
         parts = _files_of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: no such file or folder")
-    elif path.name.endswith(archive.SUFFIXES):
+    elif archive.is_archive(path):
         certificates, parts = {}, _members_of_archive(path, defects)
         for part in _members_of_archive(path, []):
             if part.is_certificate:
@@ -178,7 +178,7 @@ def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
             else:
                 yield _AuditedFile(location, line.content, line.identity, packed=True)
     except OSError as error:
-        defects.append(Defect(str(path), "whole", f"cannot be read: {error.strerror}"))
+        defects.append(Defect(str(path), "whole", f"cannot be read: {error.strerror or error}"))
 
 
 def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
@@ -276,6 +276,8 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
 
     The measurement is checked only if the status of the record is "ok".
     """
+    if problem := future_error(record.created):
+        yield Defect(file_name, "time", problem)
     if problem := _figure_source_mismatch(record):
         yield Defect(file_name, "figure", problem)
     measurement, request = record.measurement, record.request

@@ -6,7 +6,6 @@ ranked. Importing a file again gives the same records.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from xfbench.base.terminal_text import make_legible
 from xfbench.exchange.formats import Entry, File, Format, Missed, load_formats
 from xfbench.model.external_record import About, Citation, Figure, figure_error
 from xfbench.model.record import Record
+from xfbench.model.sealed import future_error
 from xfbench.store.results_folder import Store, WarningHandler
 
 _MAX_FILE_BYTES = 2**28
@@ -142,9 +142,11 @@ def _read_file(path: Path) -> File:
 def _records_of_entries(
     path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
 ) -> Iterator[Record]:
-    names = {*itertools.islice(file_format.host_and_user_names(file), _MAX_NAMES + 1)}
-    if len(names) > _MAX_NAMES:
-        raise ValueError(f"it names more than {_MAX_NAMES:,} hosts and users")
+    names: set[str] = set()
+    for name in file_format.host_and_user_names(file):
+        names.add(name)
+        if len(names) > _MAX_NAMES:
+            raise ValueError(f"it names more than {_MAX_NAMES:,} hosts and users")
     hide_names = private_names.make_private_text_redactor(names)
 
     def redact_and_cut(text: str) -> str:
@@ -165,7 +167,8 @@ def _records_of_entries(
             first_error = error.errors(include_url=False, include_input=False)[0]
             problem: str | None = f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
         else:
-            problem = figure_error(record.figure) if record.figure else None
+            problem = future_error(record.created)
+            problem = problem or (figure_error(record.figure) if record.figure else None)
             if not problem:
                 yield record
         if problem:

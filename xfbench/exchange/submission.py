@@ -31,6 +31,7 @@ from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record, Software
+from xfbench.model.sealed import age_key
 from xfbench.rendering import external_figures, formats, tables
 from xfbench.rendering.report import repeat
 from xfbench.store import pack
@@ -181,7 +182,7 @@ def build_description_files(
 
     These are all files of a submission except records, certificates and the manifest.
     """
-    records = sorted(records, key=lambda record: (record.created, record.id))
+    records = sorted(records, key=age_key)
     cells = describe_cells_and_repeat_commands(records)
     return {
         MACHINES: _to_json({"machines": describe_machines(records)}),

@@ -18,7 +18,7 @@ from xfbench.base.version import __version__
 from xfbench.exchange import submission
 from xfbench.model import certificate
 from xfbench.model.record import Record
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, age_key
 from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store
 
@@ -130,7 +130,7 @@ def _audit_cells(
             yield str(path), "repeat", detail
         launches = sorted(
             (by_id[record_id] for record_id in remaining_ids & set(ids)),
-            key=lambda record: (record.created, record.id),
+            key=age_key,
         )
         remaining_ids -= set(ids)
         command = cell.get("command")

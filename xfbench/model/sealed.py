@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any, Self
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from xfbench.base import digests, strict_json
 
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z", re.ASCII)
 MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
 
 
 def utc_now() -> str:
     """Return the current time as documents store it: RFC 3339, in UTC, with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return _format_time(datetime.now(UTC))
+
+
+def _format_time(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def check_time(text: str) -> str:
+    """Return a time if it is one as documents store it, from 1970 to 2099.
+
+    Raises ValueError if it is not. Texts of such times sort by time.
+    """
+    if not _TIME.fullmatch(text) or not "1970" <= text[:4] <= "2099":
+        raise ValueError("expected a time in UTC from 1970 to 2099, like 2026-11-30T09:00:00.000Z")
+    datetime.fromisoformat(text)
+    return text
+
+
+def latest_credible_time() -> str:
+    """Return the time until which a document may have been created: a clock may be a day fast."""
+    return _format_time(datetime.now(UTC) + timedelta(days=1))
+
+
+def future_error(created: str) -> str | None:
+    """Return why a time of creation cannot be right: it is in the future. None if it is not."""
+    return f"created in the future, {created}" if created > latest_credible_time() else None
+
+
+def age_key(document: SealedDocument) -> tuple[bool, str, str]:
+    """Return the key that sorts documents by age, the oldest first.
+
+    A document of the future counts as the oldest, so that no date makes it the newest.
+    """
+    return document.created <= latest_credible_time(), document.created, document.id
 
 
 class EditedError(ValueError):
@@ -43,6 +78,9 @@ class DocumentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+Time = Annotated[str, AfterValidator(check_time)]
+
+
 class SealedDocument(BaseModel):
     """A document whose `id` is the digest of the JSON form of all its other fields."""
 
@@ -51,7 +89,7 @@ class SealedDocument(BaseModel):
     )
 
     id: str
-    created: str
+    created: Time
 
     @classmethod
     def make(cls, **fields: Any) -> Self:

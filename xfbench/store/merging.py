@@ -19,7 +19,7 @@ from xfbench.model import certificate, origins
 from xfbench.model.certificate import Certificate
 from xfbench.model.origins import ForeignOrigin
 from xfbench.model.record import Record
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, future_error
 from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
@@ -184,8 +184,10 @@ def write_record_file(
     `content` is the record as stored at `content_place`. If `content_place` is a line of a pack,
     `content` is reformatted, and checked again, because its digest was that of the line. If
     `content_place` is a single file or None, `content` is written unchanged. Raises ValueError if
-    the reformatted content is no valid record.
+    the reformatted content is no valid record, or if the record was created in the future.
     """
+    if error := future_error(record.created):
+        raise ValueError(error)
     if content_place is not None and content_place.length is not None:
         content = pack.to_record_file_content(content)
         results_folder.parse_record(content, record.id[7:])

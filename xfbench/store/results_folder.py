@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from xfbench.base import atomic_files, locks, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.model.record import Record
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, age_key
 from xfbench.store import pack
 
 _README = """Results of xfbench.
@@ -228,7 +228,7 @@ class Store:
         `skip` are left out.
         """
         records = [record for record, _, _ in self.contents(warn, skip)]
-        yield from sorted(records, key=lambda record: (record.created, record.id))
+        yield from sorted(records, key=age_key)
 
     def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
         """Move all records that are single files into one new pack.
@@ -341,4 +341,4 @@ def read_records_of_pack(
     except FileNotFoundError:
         return  # another process moved the records to another pack, which is read next
     except OSError as error:
-        warn(f"{path.name}: {error.strerror}")
+        warn(f"{path.name}: {error.strerror or error}")
