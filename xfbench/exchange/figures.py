@@ -128,7 +128,9 @@ def _read_file(path: Path) -> File:
     except OSError as error:
         raise UsageError(f"{_legible_path(path)}: {error.strerror or error}") from error
     except ValueError as error:
-        raise UsageError(f"{_legible_path(path)}: {error}: split it") from error
+        raise UsageError(
+            f"{_legible_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
+        ) from error
     try:
         return File(content, strict_json.parse(content, max_values=_MAX_VALUES))
     except (strict_json.DuplicateKeyError, strict_json.TooManyValuesError) as error:
