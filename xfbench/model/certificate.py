@@ -253,6 +253,7 @@ def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
     """
     certificates: dict[str, Certificate | str] = {}
     known_origins = origins.read(results_folder)
+    foreign_records = origins.foreign_records(results_folder)
     for path in sorted((results_folder / "certificates").glob("*.json")):
         certificate_id = f"sha256:{path.stem}"
         try:
@@ -261,8 +262,8 @@ def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
             certificates[certificate_id] = str(error)
         else:
             has_own_name = stored.id == certificate_id
-            if certificate_id in known_origins.certificates:
-                stored = stored.of_others(known_origins.records)
+            if certificate_id in known_origins.certificates or known_origins.problems:
+                stored = stored.of_others(foreign_records)
             certificates[certificate_id] = (
                 stored if has_own_name else f"{path.name} has the content of {stored.id}"
             )

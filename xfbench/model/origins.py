@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -77,15 +78,38 @@ class Origins:
             return "imported"
         return "unknown" if self.problems else "measured"
 
-    def is_foreign(self, record_id: str) -> bool:
-        """Return whether the record with this id was not, or may not have been, measured here."""
-        return record_id in self.records or bool(self.problems)
-
     def describe(self, record: Record) -> str:
         """Return where the record came from, such as "imported (from theirs.tar.gz)"."""
         words = WORDS[self.of_record(record)]
         note = self.records.get(record.id)
         return f"{words} (from {note.source})" if note else words
+
+
+@dataclass(frozen=True)
+class ForeignRecords:
+    """The ids of records in a results folder that were not measured here.
+
+    Certificates refer to them in every process that builds rows. Only the folder is sent there.
+
+    - `notes`: the names of the notes, so that a later import gives another value.
+    """
+
+    folder: Path
+    notes: tuple[str, ...]
+
+    def __contains__(self, record_id: object) -> bool:
+        return record_id in _read_ids(self)
+
+
+@lru_cache(maxsize=8)
+def _read_ids(foreign_records: ForeignRecords) -> frozenset[str]:
+    return frozenset(read(foreign_records.folder).records)
+
+
+def foreign_records(results_folder: Path) -> ForeignRecords:
+    """Return the ids of the records in a results folder that were not measured here."""
+    names = sorted(path.name for path in (results_folder / FOLDER).glob("*.json"))
+    return ForeignRecords(results_folder.absolute(), tuple(names))
 
 
 NOTHING_IMPORTED = Origins()
