@@ -4,8 +4,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import typer
 
-from xfbench.cli import main
+from xfbench.cli import app, main
 
 
 def make_runner(monkeypatch, capsys, folder):
@@ -24,3 +25,9 @@ def make_runner(monkeypatch, capsys, folder):
         )
 
     return run
+
+
+def parse_run_command(arguments):
+    """Return the value of each parameter of `xfbench run` with these arguments, by its name."""
+    command = typer.main.get_command(app).commands["run"]
+    return command.make_context("run", list(arguments)).params

@@ -12,9 +12,9 @@ import pytest
 from archspec.cpu import detect
 
 from tests.sample_bundles import build_plan, run_bundle
-from tests.sample_records import write_older_certificate
 from xfbench import bundle
 from xfbench.analysis.leaderboard import build_tables
+from xfbench.base import paths
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
 from xfbench.equality import certify
@@ -22,7 +22,7 @@ from xfbench.equality.oracle import Oracle
 from xfbench.equality.verify import Verdict
 from xfbench.execution import record_builder
 from xfbench.host import machine
-from xfbench.model import adapter, certificate
+from xfbench.model import adapter, certificate, origins
 from xfbench.store.results_folder import Store
 from xfbench.worker import host
 
@@ -31,8 +31,12 @@ from xfbench.worker import host
 def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys, monkeypatch):
     """The bundle needs no network, and a Python with nothing but the framework and NumPy.
 
-    The certificates may be those of an earlier version of xfbench.
+    Its certificates are those of the other machine: none goes to the user's own.
     """
+
+    def cached_certificates():
+        return {path.name for path in (paths.cache() / "certificates").glob("*")}
+
     plan = build_plan("torch", ranks=[1, 2], scaling="strong", threads=[1])
     folder = tmp_path / "away"
     bundle.write_carried_run(plan, folder, print)
@@ -42,7 +46,8 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys, 
     completed = run_bundle(moved_folder, f"torch={torch_environment.interpreter}")
     assert completed.returncode == 0, (completed.stdout, completed.stderr)
     store = Store(tmp_path / "results")
-    records = list(bundle.import_carried_run(moved_folder, store, print))
+    cached_before = cached_certificates()
+    records = bundle.import_carried_run(moved_folder, store, print)
     assert [record.status for record in records] == ["ok", "ok"], records[0].reason
     assert all(record.certificate for record in records), capsys.readouterr().out
     assert all(record.batch_certificate for record in records)
@@ -55,20 +60,15 @@ def test_bundle_of_a_real_framework_returns_certified_records(tmp_path, capsys, 
     certificates = certificate.read_certificates(store.folder)
     [table] = build_tables(records, certificates)
     assert len(table.rows) == 2, [row.reason for row in table.unranked]
-    second_import = list(bundle.import_carried_run(moved_folder, store, print))
+    second_import = bundle.import_carried_run(moved_folder, store, print)
     assert [record.id for record in second_import] == [record.id for record in records]
     assert len(list(store.records())) == 2
-    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
-    for cell_certificate in certificates.values():
-        write_older_certificate(cell_certificate, tmp_path / "home")
-    other_store = Store(tmp_path / "other results")
-    records = list(bundle.import_carried_run(moved_folder, other_store, print))
-    [table] = build_tables(records, certificate.read_certificates(other_store.folder))
-    assert len(table.rows) == 2, [row.reason for row in table.unranked]
-    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home without batches"))
-    for cell_certificate in certificates.values():
-        if not cell_certificate.timed_batch:
-            write_older_certificate(cell_certificate, tmp_path / "home without batches")
+    assert {*certificate.read_certificates(store.folder)} == {*certificates}
+    assert cached_certificates() == cached_before
+    known_origins = origins.read(store.folder)
+    assert {known_origins.of_record(record) for record in records} == {"carried"}
+    assert {note.origin for note in known_origins.certificates.values()} == {"carried"}
+    assert known_origins.certificates.keys() == certificates.keys()
     verdict = Verdict(plan.requests[0], "unsupported", reason="out of memory")
     monkeypatch.setattr(
         certify, "_verify_timed_batches", lambda *arguments: [(arguments[3][0], verdict)]

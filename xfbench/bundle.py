@@ -14,7 +14,7 @@ other machine.
 from __future__ import annotations
 
 import gzip
-import json
+import io
 import re
 import shlex
 import tarfile
@@ -22,16 +22,26 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from xfbench.base import digests, errors, paths, processes, safe_read
+from xfbench.base import (
+    atomic_files,
+    digests,
+    errors,
+    paths,
+    processes,
+    safe_read,
+    strict_json,
+    tar_files,
+)
 from xfbench.base.errors import UsageError
 from xfbench.base.process_variables import UNSET_FOR_BUNDLES, Purpose, select_variables
-from xfbench.base.shared_files import open_file, write_file
+from xfbench.base.shared_files import write_file
+from xfbench.base.tar_files import LimitedTar
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment, complete_draft
 from xfbench.equality import certify, jobs, timed_batch
@@ -39,9 +49,19 @@ from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
 from xfbench.execution.launch import LaunchContext
 from xfbench.host import machine, sites
-from xfbench.model import adapter, capabilities, facts, training, worker_reply
+from xfbench.model import (
+    adapter,
+    capabilities,
+    facts,
+    origins,
+    sealed,
+    training,
+    worker_reply,
+)
+from xfbench.model import certificate as certificate_files
 from xfbench.model.certificate import (
     Certificate,
+    CertificateError,
     CertifiedFields,
     TimedBatch,
     batch_certified_fields,
@@ -55,6 +75,8 @@ from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
 _PLAN = "plan.json"
+# A folder with one of these is a results folder or a submission.
+_NOT_IN_A_BUNDLE = ("submission.json", "records", "packs", "certificates")
 _SEED = 0
 # Placeholders, because the other machine's interpreter and its prefix are unknown here. The script
 # gets the interpreter from a shell variable, and nothing uses the prefix.
@@ -64,7 +86,8 @@ _UNSET = [word for name in UNSET_FOR_BUNDLES for word in ("-u", name)]
 # The files of an archive that belong to a bundle. Others, such as a kit's facts, are skipped.
 _MEMBER = re.compile(r"plan\.json|(inspect|checks|launches)/\w[\w.-]*/\w[\w.-]*")
 _MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**32
-_MAX_WORKER_BYTES = 2**26
+_MAX_ARCHIVE_BYTES = 2**36  # with the files that are skipped
+_MAX_WORKER_BYTES = 2**25
 _CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
@@ -325,6 +348,17 @@ class _CarriedRun:
     folder: Path
     plan: Plan
 
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the plan and of the replies of all cases. No two runs have the same."""
+        files = [self.folder / _PLAN, *(self.folder / "checks").glob("*/reply*.json")]
+        contents = {}
+        for path in files:
+            with suppress(OSError, ValueError):
+                name = path.relative_to(self.folder).as_posix()
+                contents[name] = safe_read.read_bytes(path, worker_reply.LONGEST)
+        return digests.of_files(contents)
+
     def environment(self, framework: str) -> tuple[Environment, Machine] | None:
         """Return the framework's environment on the other machine, and the facts of that machine.
 
@@ -363,7 +397,7 @@ class _CarriedRun:
                 continue
             try:
                 content = safe_read.read_bytes(case_folder / "request.json", worker_reply.LONGEST)
-                document = json.loads(content)
+                document = strict_json.parse(content)
                 request = Request.model_validate(document["request"])
                 is_batch = any("copies" in case for case in document["cases"])
             except (OSError, *worker_reply.WRONG):
@@ -408,6 +442,19 @@ def is_carried_run(folder: Path) -> bool:
     return (folder / _PLAN).is_file()
 
 
+def check_is_nothing_else(folder: Path) -> None:
+    """Raise UsageError if a bundle's folder is also a results folder or a submission.
+
+    A sender could choose which checks apply to it.
+    """
+    for name in _NOT_IN_A_BUNDLE:
+        if (folder / name).exists():
+            raise UsageError(
+                f"{folder} has {_PLAN} like a bundle, and {name} like a results folder or a "
+                "submission: ask its sender for one of them; nothing was imported"
+            )
+
+
 @contextmanager
 def open_bundle(source: Path, say: Callable[[str], None]) -> Iterator[Path]:
     """Yield the folder of the bundle `source`, which is a folder or an archive of one.
@@ -420,21 +467,19 @@ def open_bundle(source: Path, say: Callable[[str], None]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="xfbench-bundle-") as scratch:
         try:
-            with open_file(source, "rb", follow_link=True) as raw_file:
-                is_gzip = raw_file.read(2) == b"\x1f\x8b"
-                raw_file.seek(0)
-                file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
-                with tarfile.open(fileobj=cast(IO[bytes], file), mode="r:") as archive:
-                    _unpack(archive, Path(scratch), say)
+            with tar_files.open_tar(source, _MAX_ARCHIVE_BYTES) as archive:
+                _unpack(archive, Path(scratch), say)
+        except tar_files.LimitError as error:
+            raise UsageError(f"{source} is too large for a bundle: {error}") from error
         except (OSError, *_CUT_OFF) as error:
             raise UsageError(f"{source} is neither a bundle nor an archive: {error}") from error
         yield Path(scratch)
 
 
-def _unpack(archive: tarfile.TarFile, folder: Path, say: Callable[[str], None]) -> None:
+def _unpack(archive: LimitedTar, folder: Path, say: Callable[[str], None]) -> None:
     """Unpack the bundle's files to `folder`, until the archive ends or is cut off."""
-    total_bytes = 0
-    members = iter(archive)
+    remaining_bytes = _MAX_MEMBERS_BYTES
+    members = archive.members()
     while True:
         try:
             member = next(members, None)
@@ -442,10 +487,8 @@ def _unpack(archive: tarfile.TarFile, folder: Path, say: Callable[[str], None]) 
                 return
             if not member.isreg() or not _MEMBER.fullmatch(member.name):
                 continue
-            total_bytes += member.size
-            if member.size > _MAX_MEMBER_BYTES or total_bytes > _MAX_MEMBERS_BYTES:
-                raise UsageError(f"{member.name}: the archive is too large for a bundle")
-            content = cast(IO[bytes], archive.extractfile(member)).read()
+            content = archive.read_member(member, min(_MAX_MEMBER_BYTES, remaining_bytes))
+            remaining_bytes -= len(content)
         except _CUT_OFF as error:
             say(f"the archive is cut off ({error}): what is complete is imported")
             return
@@ -455,11 +498,15 @@ def _unpack(archive: tarfile.TarFile, folder: Path, say: Callable[[str], None]) 
 
 
 def _read_worker(path: Path) -> dict[str, bytes]:
-    """Return the files in a worker by name, or none if they are too large for a worker."""
-    with open_file(path, "rb") as raw_file, zipfile.ZipFile(raw_file) as file:
-        if sum(member.file_size for member in file.infolist()) > _MAX_WORKER_BYTES:
-            return {}
-        return {name: file.read(name) for name in file.namelist()}
+    """Return the content of each file in a worker's archive, by name.
+
+    Raises ValueError if the archive or its content is larger than any worker.
+    """
+    with zipfile.ZipFile(io.BytesIO(safe_read.read_bytes(path, _MAX_WORKER_BYTES))) as file:
+        members = file.infolist()
+        if sum(member.file_size for member in members) > _MAX_WORKER_BYTES:
+            raise ValueError(f"it is larger than {_MAX_WORKER_BYTES >> 20} MiB")
+        return {member.filename: file.read(member) for member in members}
 
 
 def _check_workers(carried_run: _CarriedRun) -> None:
@@ -472,6 +519,8 @@ def _check_workers(carried_run: _CarriedRun) -> None:
             contents = _read_worker(carried_run.folder / "inspect" / framework / "worker.pyz")
         except (OSError, *_CUT_OFF, zipfile.BadZipFile):
             continue  # earlier bundles came back without their workers
+        except (ValueError, RuntimeError) as error:
+            raise UsageError(f"the bundle's worker of {framework}: {error}") from error
         if digests.of_files(contents) != worker_archive.worker_digest(framework):
             raise UsageError(
                 f"the bundle's worker of {framework} is not that of this xfbench: import the "
@@ -479,36 +528,71 @@ def _check_workers(carried_run: _CarriedRun) -> None:
             )
 
 
-def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -> Iterator[Record]:
-    """Import the bundle `folder` into `store`, and yield the record of each launch that was run.
+def import_carried_run(
+    folder: Path, store: Store, say: Callable[[str], None], source: Path | None = None
+) -> list[Record]:
+    """Import the bundle `folder` into `store`, and return the record of each launch that was run.
 
-    The certificates are built and stored first. Importing a bundle again yields the same records
-    and stores no copies. `say` gets a message about what was not run. Raises UsageError in these
-    cases:
+    The certificates and records are noted as carried. The user's own certificates are neither used
+    nor added to: what another machine returned decides nothing about launches on this one.
+    Importing a bundle again returns the same records and stores no copies. `say` gets a message
+    about what was not run. `source` is the archive that `folder` was unpacked from.
 
-    - The folder is not a bundle.
+    Raises UsageError in these cases:
+
+    - The folder is not a bundle, or is also a results folder or a submission.
     - Another version of xfbench wrote the bundle.
     """
     if not is_carried_run(folder):
         raise UsageError(f"{folder} is not a bundle: it has no {_PLAN}")
+    check_is_nothing_else(folder)
     carried_run = _CarriedRun(folder, Plan.read(folder / _PLAN))
     _check_workers(carried_run)
     store.create_and_check_folders()
-    protocols = dict(carried_run.plan.protocols)
-    imported = {(record.request, record.created): record for record in store.records()}
     context = LaunchContext(store)
+    certificates: list[tuple[Certificate, bytes]] = []
     if carried_run.plan.verify:
-        _verify_and_write_certificates(carried_run, context, say)
+        with tempfile.TemporaryDirectory(prefix="xfbench-carried-") as cache:
+            _copy_certificates_of_earlier_import(carried_run, store, Path(cache))
+            _verify_carried_cases(carried_run, context, Path(cache), say)
+            certificates = _read_with_content(Path(cache))
+    imported = {(record.request, record.created): record for record in store.records()}
+    new_records: dict[str, tuple[Record, Path]] = {}
+    records = []
+    for record, launch_folder in _build_records(carried_run, context, say):
+        # A record that was imported before may lack a certificate that is found now.
+        earlier_record = imported.get((record.request, record.created))
+        if earlier_record is None:
+            new_records[record.id] = record, launch_folder
+        records.append(earlier_record or record)
+    merging.write_carried(
+        store, source or folder, carried_run.digest, certificates, [*new_records.values()]
+    )
+    return records
+
+
+def _build_records(
+    carried_run: _CarriedRun, context: LaunchContext, say: Callable[[str], None]
+) -> Iterator[tuple[Record, Path]]:
+    """Yield the record of each launch that was run, and the folder of the launch.
+
+    `say` gets a message about the launches that have no record.
+    """
+    protocols = dict(carried_run.plan.protocols)
     not_run: list[str] = []
-    workers: dict[str, Path] = {}
+    without_time: list[str] = []
     for number, request in enumerate(carried_run.plan.requests, 1):
-        launch_folder = folder / "launches" / f"{number:05d}"
+        launch_folder = carried_run.folder / "launches" / f"{number:05d}"
         status = _read_outcome(launch_folder)
         if status is None:
             not_run.append(f"{request.label()} · launch {request.launch}")
             continue
+        started = safe_read.read_tail(launch_folder / "started", 100).strip()
+        if not _is_credible_time(started):
+            without_time.append(f"{request.label()} · launch {request.launch}")
+            continue
         fields: dict[str, Any] = {
-            "created": safe_read.read_tail(launch_folder / "started", 100).strip(),
+            "created": started,
             "protocol": protocols.get(request.cell()),
             "workload": facts.workload_facts(training.workload_with_solver_of_cell(request)),
             "limit": None,
@@ -532,13 +616,37 @@ def import_carried_run(folder: Path, store: Store, say: Callable[[str], None]) -
             record = record_builder.build_record(
                 request, answer, framework_adapter, environment_and_machine[0], fields
             )
-        # A record that was imported before may lack a certificate that is found now.
-        earlier_record = imported.get((request, record.created))
-        if earlier_record is None:
-            merging.copy_run_folder(launch_folder, store.run_folder(record), store, workers)
-            store.add(record)
-        yield earlier_record or record
+        yield record, launch_folder
     _say_what_is_missing("not run on the other machine", not_run, say)
+    _say_what_is_missing("not imported, its start has no valid time", without_time, say)
+
+
+def _is_credible_time(text: str) -> bool:
+    try:
+        return sealed.future_error(sealed.check_time(text)) is None
+    except ValueError:
+        return False
+
+
+def _copy_certificates_of_earlier_import(
+    carried_run: _CarriedRun, store: Store, cache: Path
+) -> None:
+    """Copy the certificates of an earlier import of this bundle to the folder `cache`."""
+    known_origins = origins.read(store.folder)
+    for certificate_id, note in known_origins.certificates.items():
+        if note.bundle != carried_run.digest:
+            continue
+        path = store.certificate_path(certificate_id)
+        with suppress(CertificateError):
+            stored = certificate_files.read(path)
+            target = certify.certificate_cache_path(stored.subject.key, stored.timed_batch, cache)
+            atomic_files.write(target, path.read_bytes())
+
+
+def _read_with_content(cache: Path) -> list[tuple[Certificate, bytes]]:
+    """Return each certificate in the folder `cache`, and its bytes."""
+    contents = [path.read_bytes() for path in sorted(cache.glob("*.json"))]
+    return [(Certificate.read(content), content) for content in contents]
 
 
 def _say_what_is_missing(words: str, labels: Sequence[str], say: Callable[[str], None]) -> None:
@@ -547,10 +655,10 @@ def _say_what_is_missing(words: str, labels: Sequence[str], say: Callable[[str],
         say(f"{words}: {labels[0]}{more}")
 
 
-def _verify_and_write_certificates(
-    carried_run: _CarriedRun, context: LaunchContext, say: Callable[[str], None]
+def _verify_carried_cases(
+    carried_run: _CarriedRun, context: LaunchContext, cache: Path, say: Callable[[str], None]
 ) -> None:
-    """Verify the bundle's cases, and write the certificates to the store and to `context`.
+    """Verify the bundle's cases. Write the certificates to `cache`, and their ids to `context`.
 
     `say` gets the verdicts other than "equal".
     """
@@ -562,13 +670,13 @@ def _verify_and_write_certificates(
         if environment_and_machine is None:
             continue
         subject = certify.build_subject(request, *environment_and_machine)
-        certificate = certify.find_cached_certificate(subject)
+        certificate = certify.find_cached_certificate(subject, cache=cache)
         if certificate is None and not carried_run.has_results_of_cases(request):
             without_cases.append(request.label())
             continue
         try:
             certificate = certificate or _verify_and_store_unless_unsupported(
-                verifier, request, *environment_and_machine
+                verifier, request, *environment_and_machine, cache
             )
         except errors.XfbenchError as error:
             say(f"not verified: {error}")
@@ -576,10 +684,7 @@ def _verify_and_write_certificates(
         if certificate is None or certificate.verdict != "equal":
             finding = certificate.finding if certificate else "it cannot be verified"
             say(f"{request.label()}: {finding}")
-        if certificate is None:
-            continue
-        certify.copy_cached_certificate(certificate, context.store)
-        if certificate.verdict == "equal":
+        elif certificate.verdict == "equal":
             context.certificates[certified_fields(request)] = certificate.id
     for request in _choose_for_each_batch(carried_run.plan.requests):
         environment_and_machine = carried_run.environment(request.framework)
@@ -590,27 +695,36 @@ def _verify_and_write_certificates(
         batch = TimedBatch.from_request(request)
         if not (
             carried_run.has_results_of_cases(request, of_batch=True)
-            or certify.find_cached_certificate(subject, batch)
+            or certify.find_cached_certificate(subject, batch, cache)
         ):
             without_batch.append(f"{request.label()} · batch {batch.batch_size}")
             continue
         for _, batch_certificate in certify.certify_timed_batches(
-            verifier, [request], environment, say, machine_facts, unproven=context.unproven_batches
+            verifier,
+            [request],
+            environment,
+            say,
+            machine_facts,
+            unproven=context.unproven_batches,
+            cache=cache,
         ):
-            certify.copy_cached_certificate(batch_certificate, context.store)
             context.batch_certificates[batch_certified_fields(request)] = batch_certificate.id
     _say_what_is_missing("cases not run on the other machine", without_cases, say)
     _say_what_is_missing("batches not verified on the other machine", without_batch, say)
 
 
 def _verify_and_store_unless_unsupported(
-    verifier: Verifier, request: Request, framework_environment: Environment, machine_facts: Machine
+    verifier: Verifier,
+    request: Request,
+    framework_environment: Environment,
+    machine_facts: Machine,
+    cache: Path,
 ) -> Certificate | None:
     verdict = certify.verify_after_single_rank(
-        verifier, request, framework_environment, _SEED, machine_facts
+        verifier, request, framework_environment, _SEED, machine_facts, cache
     )
     return certify.store_verdict_unless_unsupported(
-        verdict, framework_environment, _SEED, machine_facts
+        verdict, framework_environment, _SEED, machine_facts, cache
     )
 
 

@@ -213,7 +213,7 @@ def test_hostile_text_is_escaped_in_list_show_and_export(
     store = make_results()
     hostile_record = record(
         steps=(0.5,),
-        fields={"status": "failed", "reason": HOSTILE_TEXT * 20, "created": HOSTILE_TEXT},
+        fields={"status": "failed", "reason": HOSTILE_TEXT * 20, "cell": HOSTILE_TEXT},
     )
     store.add(hostile_record)
     store.pack()
@@ -226,7 +226,7 @@ def test_hostile_text_is_escaped_in_list_show_and_export(
         for row in csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text()))
         if row["id"] == hostile_record.id
     ]
-    assert row["created"].startswith("'=cmd")
+    assert row["cell"].startswith("'=cmd")
     assert not {"\x1b", "\u202e", "\x00"} & set(row["reason"])
 
 

@@ -142,7 +142,11 @@ def test_record_with_a_wrong_file_name_is_a_defect(store, record):
 def test_mismatched_certificate_is_a_defect(store, changes, words):
     [record] = [record for record in store.records() if record.certificate]
     path = write_changed_record(
-        store, record, measurement__first_step_seconds=0.2, created="2026", **changes
+        store,
+        record,
+        measurement__first_step_seconds=0.2,
+        created="2026-01-01T00:00:00Z",
+        **changes,
     )
     checked, [defect] = audit.validate_results(store.folder)
     assert (checked, defect.file, defect.defect) == (5, str(path), "certificate")

@@ -27,7 +27,7 @@ from xfbench.store.results_folder import Store
 
 ARCHIVE_COUNT = 200
 ALLOWED_FILE = re.compile(
-    r"README|records/[0-9a-f]{2}/[0-9a-f]{64}\.json|certificates/[0-9a-f]{64}\.json"
+    r"README|records/[0-9a-f]{2}/[0-9a-f]{64}\.json|(certificates|origins)/[0-9a-f]{64}\.json"
 )
 PROCESS_START_EVENTS = (
     "subprocess.Popen",

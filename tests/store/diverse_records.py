@@ -88,7 +88,9 @@ def build_certificates():
 
 
 def _build_certificate(subject):
-    draft = sample_records.build_certificate(subject).model_copy(update={"created": DAYS[0]})
+    draft = sample_records.build_certificate(subject).model_copy(
+        update={"created": f"{DAYS[0]}T00:00:00.000Z"}
+    )
     return draft.model_copy(update={"id": draft.computed_id()})
 
 

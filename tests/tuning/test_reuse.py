@@ -6,7 +6,8 @@ from functools import partial
 import pytest
 
 from tests import sample_records
-from xfbench.cli.options import parse_options, parse_run_command
+from tests.command_runner import parse_run_command
+from xfbench.cli.options import parse_options
 from xfbench.planning import experiment
 from xfbench.tuning import reuse
 from xfbench.tuning.reuse import describe_for_reuse

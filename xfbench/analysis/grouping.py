@@ -12,6 +12,7 @@ from xfbench.model.machines import machine_class, machine_class_of_record
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields
 from xfbench.model.record import Record
 from xfbench.model.request import Request
+from xfbench.model.sealed import age_key
 
 # Fields that are equal in all records of a row. If records are split by them, no row is split.
 ROW_FIELDS = (
@@ -36,7 +37,7 @@ def group_by_heading_and_cell(
     cells: dict[Any, str] = {}
     for record in map(
         drop_untrusted_or_impossible_fields,
-        sorted(records, key=lambda record: (record.created, record.id)),
+        sorted(records, key=age_key),
     ):
         request = record.request
         if request is None or (request.probe and not include_probes):

@@ -8,7 +8,7 @@ kind of machine. A row without a valid certificate is shown but not ranked.
 from __future__ import annotations
 
 import statistics as stdlib_statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
@@ -29,6 +29,7 @@ from xfbench.model.certificate import (
     find_batch_certificate_id,
     find_certificate_id,
 )
+from xfbench.model.origins import Origins
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Record, is_asynchronous
 from xfbench.model.request import Request, Scaling, describe_batch_share
@@ -133,6 +134,8 @@ class Row:
       interval that decides the ranks. None for the best ranked row and for unranked rows.
     - `differs`: what distinguishes the row from rows that look the same; else "".
     - `origin`: what else may distinguish it.
+    - `origins`: number of launches of each origin (see `xfbench/model/origins.py`). Empty if all
+      were measured here.
     - `group`: if the row is the best of a group, the values of the group's fields (see `best.py`).
     - `configurations`: number of rows in the group.
     - `configurations_ranked`: number of ranked rows in the group.
@@ -192,6 +195,7 @@ class Row:
     request: Request
     origin: Origin
     speeds: Launches
+    origins: dict[str, int] = field(default_factory=dict)
     group: dict[str, Value | None] = field(default_factory=dict)
     configurations: int | None = None
     configurations_ranked: int | None = None
@@ -234,6 +238,8 @@ class Row:
         document = asdict(replace(self, speeds={}))
         del document["request"], document["origin"], document["speeds"]
         document["key"] = self.request.key
+        if not self.origins:
+            del document["origins"]
         if not self.group:
             for name in ("group", "configurations", "configurations_ranked"):
                 del document[name]
@@ -392,6 +398,25 @@ def _build_table(head: Heading, cell_rows: list[Row]) -> Table:
         tuple(row for row in rows if row.reason is not None),
         solver=solver,
     )
+
+
+def add_origins(tables: Iterable[Table], known_origins: Origins) -> list[Table]:
+    """Return the tables with the origins of the launches of each row."""
+
+    def with_origins(row: Row) -> Row:
+        counts = Counter(map(known_origins.of, row.records))
+        # A row of another source says so in its reason.
+        is_plain = row.source != "measured" or counts.keys() <= {"measured"}
+        return row if is_plain else replace(row, origins=dict(counts))
+
+    return [
+        replace(
+            table,
+            rows=tuple(map(with_origins, table.rows)),
+            unranked=tuple(map(with_origins, table.unranked)),
+        )
+        for table in tables
+    ]
 
 
 def add_relative_speed_and_sort(rows: list[Row]) -> list[Row]:

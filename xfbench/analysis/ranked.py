@@ -18,6 +18,7 @@ import scipy
 from xfbench.analysis import grouping, kept_rows, leaderboard
 from xfbench.analysis.leaderboard import Certificates, Heading, Row, Table
 from xfbench.base import digests, parallel, paths
+from xfbench.model import origins
 from xfbench.model.certificate import Certificate
 from xfbench.store import index
 from xfbench.store.index import Copies, Index
@@ -55,11 +56,12 @@ def leaderboard_tables(
     - No record may be selected by two sets.
     - `certificates` and `target_accuracy` are those of `leaderboard.build_tables`.
     """
-    return leaderboard.build_tables_from_rows(
+    tables = leaderboard.build_tables_from_rows(
         row
         for conditions in condition_sets
         for row in _rows(record_index, conditions, certificates, target_accuracy)
     )
+    return leaderboard.add_origins(tables, origins.read(record_index.folder))
 
 
 def _rows(
@@ -146,7 +148,7 @@ def _build_rows(
 def _digest_basis(certificates: Certificates, target_accuracy: float) -> str:
     """Return a digest of what rows depend on apart from their records."""
     proofs = {
-        key: proof.id if isinstance(proof, Certificate) else proof
+        key: f"{proof.id}{proof.is_foreign}" if isinstance(proof, Certificate) else proof
         for key, proof in certificates.items()
     }
     libraries = [sys.version, np.__version__, scipy.__version__]

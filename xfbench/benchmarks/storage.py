@@ -20,6 +20,7 @@ from xfbench.benchmarks.architectures import Architecture
 from xfbench.exchange.replay import ReplayTimer
 from xfbench.model.record import Machine, Record
 from xfbench.model.request import Cell, PreparedSet
+from xfbench.model.sealed import age_key
 from xfbench.model.strategy import format_options
 from xfbench.statistics import has_valid_steps
 
@@ -64,7 +65,7 @@ def build_file(
         for record in records
         if record.id in ranked_ids and record.status == "ok" and has_valid_steps(record)
     }
-    newest = max(counted.values(), key=lambda record: record.created, default=None)
+    newest = max(counted.values(), key=age_key, default=None)
     return {
         "machine_info": _describe_machine(newest.machine if newest else None),
         "commit_info": _describe_commit(newest),

@@ -10,7 +10,7 @@ from xfbench.analysis.leaderboard import NO_CERTIFICATE, Table
 from xfbench.base import paths, revisions
 from xfbench.base.terminal_text import terminal_width
 from xfbench.base.wording import pluralize
-from xfbench.model import certificate
+from xfbench.model import certificate, origins
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.rendering import profile_tables, tables
@@ -36,7 +36,10 @@ def print_leaderboard_and_results_path(
     folder = store.folder
     new_ids = {record.id for record in records}
     shown = [*(record for record in done if record.id not in new_ids), *records]
-    board_tables = leaderboard.build_tables(shown, certificate.read_certificates(folder))
+    board_tables = leaderboard.add_origins(
+        leaderboard.build_tables(shown, certificate.read_certificates(folder)),
+        origins.read(folder),
+    )
     print(tables.to_text(board_tables, layout=tables.Layout(max_width=terminal_width())))
     if any(record.request and record.request.profile for record in records):
         print(profile_tables.FORMATS["text"](board_tables, terminal_width()))

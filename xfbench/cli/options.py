@@ -318,19 +318,3 @@ def check_parent_folder(path: Path, option: str = "") -> None:
     """
     if not path.absolute().parent.is_dir():
         raise UsageError(f"{option}{path}: no such folder: {path.parent}")
-
-
-def parse_run_command(arguments: Sequence[str]) -> Mapping[str, Any]:
-    """Parse arguments of `xfbench run`. Return the value of each parameter, by its name.
-
-    Parameters without an argument have their default. Raises UsageError if an argument is invalid.
-    """
-    from xfbench import cli
-
-    command = typer.main.get_command(cli.app)
-    try:
-        context = getattr(command, "commands")["run"].make_context("run", list(arguments))  # noqa: B009
-    except cli.ParseError as error:
-        raise UsageError(" ".join(str(error).split())) from error
-    parameters: Mapping[str, Any] = context.params
-    return parameters

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from xfbench.model.certificate import Certificate
+    from xfbench.model.origins import Origins
     from xfbench.model.record import Record
     from xfbench.rendering.report.content import Board
     from xfbench.rendering.report.figures import Figure
@@ -68,7 +69,7 @@ def report(
     """
     from xfbench.base import errors, paths
     from xfbench.base.wording import pluralize
-    from xfbench.model import certificate
+    from xfbench.model import certificate, origins
     from xfbench.rendering import plots
     from xfbench.rendering.report import content
     from xfbench.store import index
@@ -92,7 +93,7 @@ def report(
         say(line)
     certificates = certificate.read_certificates(folder)
     if output is not None:
-        _write_page(output, records, certificates)
+        _write_page(output, records, certificates, origins.read(folder))
     if figures:
         boards = content.build_report(records, certificates, literature.records()).boards
         files = plots.write_figures(_name_figures(boards), figures, figure_formats)
@@ -102,7 +103,10 @@ def report(
 
 
 def _write_page(
-    output: Path, records: Sequence[Record], certificates: Mapping[str, Certificate | str]
+    output: Path,
+    records: Sequence[Record],
+    certificates: Mapping[str, Certificate | str],
+    known_origins: Origins,
 ) -> None:
     from xfbench.base import atomic_files, errors
     from xfbench.rendering.report import page
@@ -110,9 +114,11 @@ def _write_page(
     from xfbench.studies import page as studies
 
     study_sections = studies.build_sections(records, certificates, say)
-    text = page.render_report(records, certificates, literature.records(), study_sections).encode()
+    text = page.render_report(
+        records, certificates, literature.records(), study_sections, known_origins
+    )
     try:
-        atomic_files.write(output.absolute(), text)
+        atomic_files.write(output.absolute(), text.encode())
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     launches = sum(record.source == "measured" for record in records)

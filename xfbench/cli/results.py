@@ -25,6 +25,7 @@ from xfbench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from xfbench.model.origins import Origins
     from xfbench.model.record import Record
     from xfbench.store.results_folder import Place, Store
     from xfbench.store.selection import Condition
@@ -97,7 +98,8 @@ def list_(
     if published:
         _print_published_figures(conditions, bibtex, as_json)
         return
-    with index.open_index(_open_store(results), say) as record_index:
+    store = _open_store(results)
+    with index.open_index(store, say) as record_index:
         records = [record for _, record in record_index.newest(conditions, limit)]
         match_count = record_index.count_preselected(conditions)
         if conditions and not records:
@@ -105,19 +107,33 @@ def list_(
     for line in record_index.damaged:
         say(line)
     is_cut = bool(limit and len(records) == limit < match_count)
-    _print_records(
-        records, f"{limit} of {match_count} records: --limit 0 shows all" * is_cut, as_json
-    )
+    cut_note = f"{limit} of {match_count} records: --limit 0 shows all" * is_cut
+    _print_records(records, _read_origins(store), cut_note, as_json)
 
 
-def _print_records(records: Sequence[Record], cut_note: str, as_json: bool) -> None:
+def _read_origins(store: Store) -> Origins:
+    """Return where the records came from. Damaged notes are reported."""
+    from xfbench.model import origins
+
+    known_origins = origins.read(store.folder)
+    for line in known_origins.problems:
+        say(line)
+    return known_origins
+
+
+def _print_records(
+    records: Sequence[Record], known_origins: Origins, cut_note: str, as_json: bool
+) -> None:
     """Print the records. `cut_note` says that there are more; it is empty if there are not."""
+    from xfbench.model.origins import WORDS
     from xfbench.rendering import record_listing
 
     if as_json:
-        print(json.dumps({"records": [record.document() for record in records]}))
+        documents = [record.document() for record in records]
+        words = {record.id: WORDS[known_origins.of_record(record)] for record in records}
+        print(json.dumps({"records": documents, "origins": words}))
     else:
-        print(record_listing.format_table(records, terminal_width()))
+        print(record_listing.format_table(records, terminal_width(), known_origins))
     if cut_note:
         say(cut_note) if as_json else print(cut_note)
 
@@ -211,7 +227,7 @@ def show(
     if as_json:
         print(json.dumps(matching_record.document()))
     elif store and place:
-        print(record_listing.format_record(matching_record, place, store))
+        print(record_listing.format_record(matching_record, place, store, _read_origins(store)))
     else:
         print(record_listing.format_fields(matching_record))
 
@@ -301,10 +317,9 @@ def validate(
         xfbench results validate submission
     """
     from xfbench.base import paths
-    from xfbench.cli.options import parse_run_command
     from xfbench.exchange import audit
 
-    checked, defects = audit.validate_results(path or paths.results(results), parse_run_command)
+    checked, defects = audit.validate_results(path or paths.results(results))
     if as_json:
         documents = [defect.document() for defect in defects]
         print(json.dumps({"checked": checked, "defects": documents}))
@@ -499,6 +514,7 @@ def import_(
     if bundle or not sources:
         raise errors.UsageError("give either sources to import, or --bundle PATH")
     if folder := next(filter(bundles.is_carried_run, sources), None):
+        bundles.check_is_nothing_else(folder)
         advice = f"use `xfbench results import --bundle {folder}`"
         raise errors.UsageError(f"{folder} is a bundle: {advice}")
     damage_messages: list[str] = []
@@ -524,7 +540,7 @@ def _import_bundle(source: Path, store: Store, as_json: bool) -> None:
     from xfbench.cli import conclusion
 
     with bundle.open_bundle(source, say) as folder:
-        records = list(bundle.import_carried_run(folder, store, say))
+        records = bundle.import_carried_run(folder, store, say, source)
     if as_json:
         print(json.dumps({"records": [record.document() for record in records]}))
     else:

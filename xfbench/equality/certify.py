@@ -56,15 +56,19 @@ def build_subject(
 
 
 def find_cached_certificate(
-    subject: Subject, batch: TimedBatch | None = None
+    subject: Subject, batch: TimedBatch | None = None, cache: Path | None = None
 ) -> Certificate | None:
     """Return the cached certificate for exactly this subject. None if there is none.
 
     With `batch`, return the certificate for this timed batch.
+
+    - `cache`: the folder to use instead of the user's certificates. All functions here with this
+      parameter read and write this folder only. It is for verdicts on results of other machines,
+      which later launches on this machine must not inherit.
     """
     for key in (subject.key, *subject.earlier_keys):
         try:
-            cached = certificate.read(_certificate_cache_path(key, batch))
+            cached = certificate.read(certificate_cache_path(key, batch, cache))
         except CertificateError:
             continue
         if cached.subject.covers(subject) and cached.timed_batch == batch:
@@ -89,6 +93,7 @@ def verify_after_single_rank(
     environment: Environment,
     seed: int,
     machine_facts: Machine | None = None,
+    cache: Path | None = None,
 ) -> Verdict:
     """Return the verdict on a cell. If the cell has several ranks, verify one rank first.
 
@@ -106,10 +111,10 @@ def verify_after_single_rank(
     ):
         single_rank = single_rank_request(request)
         single_rank_certificate = find_cached_certificate(
-            build_subject(single_rank, environment, machine_facts)
+            build_subject(single_rank, environment, machine_facts), cache=cache
         )
         single_rank_certificate = single_rank_certificate or store_verdict_unless_unsupported(
-            verifier.verify(single_rank, environment, seed), environment, seed, machine_facts
+            verifier.verify(single_rank, environment, seed), environment, seed, machine_facts, cache
         )
         if single_rank_certificate is None or single_rank_certificate.verdict != "equal":
             reason = (
@@ -124,7 +129,11 @@ def verify_after_single_rank(
 
 
 def store_verdict_unless_unsupported(
-    verdict: Verdict, environment: Environment, seed: int, machine_facts: Machine | None = None
+    verdict: Verdict,
+    environment: Environment,
+    seed: int,
+    machine_facts: Machine | None = None,
+    cache: Path | None = None,
 ) -> Certificate | None:
     """Store the verdict as a certificate in the cache and return the certificate.
 
@@ -136,7 +145,7 @@ def store_verdict_unless_unsupported(
     if verdict.verdict == "unsupported":
         return None
     subject = build_subject(verdict.request, environment, machine_facts)
-    return _make_and_cache(verdict, subject, None, environment, seed)
+    return _make_and_cache(verdict, subject, None, environment, seed, cache)
 
 
 def _make_and_cache(
@@ -145,6 +154,7 @@ def _make_and_cache(
     batch: TimedBatch | None,
     environment: Environment,
     seed: int,
+    cache: Path | None,
 ) -> Certificate:
     finding = describe_difference(verdict)
     if batch and finding:
@@ -161,7 +171,7 @@ def _make_and_cache(
         timed_batch=batch,
         kernel_evidence=verdict.kernel_evidence,
     )
-    new_certificate.write(_certificate_cache_path(subject.key, batch))
+    new_certificate.write(certificate_cache_path(subject.key, batch, cache))
     return new_certificate
 
 
@@ -271,6 +281,7 @@ def certify_timed_batches(
     *,
     again: bool = False,
     unproven: dict[CertifiedFields, str] | None = None,
+    cache: Path | None = None,
 ) -> Iterator[tuple[Request, Certificate]]:
     """Find or create the batch certificates of a group, and yield each request with its own.
 
@@ -287,7 +298,7 @@ def certify_timed_batches(
     for request in group:
         requests_by_batch[TimedBatch.from_request(request)].append(request)
     certificates = {
-        batch: None if again else find_cached_certificate(subject, batch)
+        batch: None if again else find_cached_certificate(subject, batch, cache)
         for batch in requests_by_batch
     }
     missing = [batch for batch, cached in certificates.items() if cached is None]
@@ -302,7 +313,9 @@ def certify_timed_batches(
                 keys = map(batch_certified_fields, requests_by_batch[batch])
                 unproven |= dict.fromkeys(keys, reason)
         else:
-            certificates[batch] = _make_and_cache(verdict, subject, batch, environment, _SEED)
+            certificates[batch] = _make_and_cache(
+                verdict, subject, batch, environment, _SEED, cache
+            )
     for batch, batch_certificate in certificates.items():
         if batch_certificate:
             _say_difference(requests_by_batch[batch][0], batch_certificate, say)
@@ -381,7 +394,7 @@ def copy_cached_certificate(cached: Certificate, store: Store) -> None:
     The bytes are copied, because the id is their digest. If another version of xfbench wrote the
     certificate, this version might write the same content with other bytes.
     """
-    content = _certificate_cache_path(cached.subject.key, cached.timed_batch).read_bytes()
+    content = certificate_cache_path(cached.subject.key, cached.timed_batch).read_bytes()
     atomic_files.write(store.certificate_path(cached.id), content)
 
 
@@ -404,6 +417,7 @@ def _copy_batch_certificate_to_session(
         session.wrong_batches[key] = cached.finding
 
 
-def _certificate_cache_path(key: str, batch: TimedBatch | None) -> Path:
+def certificate_cache_path(key: str, batch: TimedBatch | None, cache: Path | None = None) -> Path:
+    """Return the file of the certificate for the subject with this key, and its timed batch."""
     suffix = f"-{batch.batch_size}x{batch.threads}-rule{batch.rule}" if batch else ""
-    return paths.cache() / "certificates" / f"{key}{suffix}.json"
+    return (cache or paths.cache() / "certificates") / f"{key}{suffix}.json"

@@ -18,11 +18,12 @@ import json
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, cast
 
-from xfbench.base import atomic_files, digests
+from xfbench.base import atomic_files, digests, strict_json, tar_files
 from xfbench.base.errors import UsageError
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
@@ -42,7 +43,9 @@ _DOCUMENT_TYPES: dict[str, type[SealedDocument]] = {
 }
 _MAX_FILES = 5_000_000
 _MAX_BYTES = 2**38
-_MAX_MANIFEST_BYTES = 2**30
+_MAX_EXPANSION = 100  # of a compressed archive; those of records expand 5 to 20 times
+# Most bytes of the manifest: some, and more for each member. An entry has about 200.
+_MANIFEST_BYTES, _MANIFEST_BYTES_PER_FILE = 2**20, 512
 _READ_ERRORS = (
     *(tarfile.TarError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError),
     *(RecursionError, zlib.error),
@@ -51,6 +54,11 @@ _READ_ERRORS = (
 
 class ArchiveError(UsageError):
     """The file is not an archive of records, is truncated, or has an unexpected member."""
+
+
+def is_archive(file: Path) -> bool:
+    """Return whether a file is an archive, by its name or by its first bytes."""
+    return file.name.endswith(SUFFIXES) or tar_files.is_tar(file)
 
 
 def write_archive(
@@ -129,43 +137,50 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
         pass
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
-    new_count = known_count = 0
-    for name, content in read_members_then_check_manifest(source):
-        kind, identity = name.removesuffix(".json").split("/")
-        try:
-            if kind == "records":
-                record = results_folder.parse_record(content, identity)
-                if record.id in existing_ids:
-                    known_count += 1
-                else:
-                    merging.write_record_file(record, None, content, target)
-                    existing_ids.add(record.id)
-                    new_count += 1
-            elif _DOCUMENT_TYPES[kind].read(content).id != f"sha256:{identity}":
-                raise EditedError("the file name does not match the id")
-            elif not (path := target.folder / name).exists():
-                atomic_files.write(path, content)
-        except ValueError as error:
-            warn(results_folder.defect_message(name, error))
-        except OSError as error:
-            raise UsageError(f"{target.folder}: {error.strerror}") from error
-    return new_count, known_count
+    counts: Counter[str] = Counter()
+    members = read_members_then_check_manifest(source)
+    for batch in merging.in_batches(members, lambda member: len(member[1])):
+        ids: dict[str, list[str]] = defaultdict(list)
+        for name, _ in batch:
+            kind, identity = _kind_and_id(name)
+            ids[kind].append(identity)
+        new_ids = [each for each in ids["records"] if each not in existing_ids]
+        merging.note_origin(target, "imported", source, new_ids, ids["certificates"])
+        for name, content in batch:
+            try:
+                counts[_import_member(name, content, target, existing_ids)] += 1
+            except ValueError as error:
+                warn(results_folder.defect_message(name, error))
+            except OSError as error:
+                raise UsageError(f"{target.folder}: {error.strerror}") from error
+    return counts["new"], counts["known"]
 
 
-class _BoundedReader:
-    """A file that raises ArchiveError if more than `_MAX_MANIFEST_BYTES` are read at once.
+def _kind_and_id(member_name: str) -> tuple[str, str]:
+    """Return the folder of a member of an archive, and the id that its name states."""
+    kind, identity = member_name.removesuffix(".json").split("/")
+    return kind, f"sha256:{identity}"
 
-    The limit prevents a forged header from filling the memory.
+
+def _import_member(name: str, content: bytes, target: Store, existing_ids: set[str]) -> str:
+    """Write a member to `target` unless it is there. Return "new", "known", or "" if no record.
+
+    The id of a new record is added to `existing_ids`. Raises ValueError if the member is invalid,
+    and OSError if it cannot be written.
     """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.seek, self.tell, self.close = file.seek, file.tell, file.close
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= _MAX_MANIFEST_BYTES:
-            raise ArchiveError("the archive has a header of invalid size")
-        return self._file.read(size)
+    kind, identity = _kind_and_id(name)
+    if kind == "records":
+        record = results_folder.parse_record(content, identity[7:])
+        if record.id in existing_ids:
+            return "known"
+        merging.write_record_file(record, None, content, target)
+        existing_ids.add(record.id)
+        return "new"
+    if _DOCUMENT_TYPES[kind].read(content).id != identity:
+        raise EditedError("the file name does not match the id")
+    if not (path := target.folder / name).exists():
+        atomic_files.write(path, content)
+    return ""
 
 
 def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -176,25 +191,18 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
     """
     digests_by_name: dict[str, str] = {}
     manifest: Any = None
-    total_bytes = 0
     try:
-        with path.open("rb") as raw_file:
-            is_gzip = raw_file.read(2) == b"\x1f\x8b"
-            raw_file.seek(0)
-            file: Any = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
-            with tarfile.open(fileobj=cast(IO[bytes], _BoundedReader(file)), mode="r:") as tar:
-                for member in tar:
-                    setattr(tar, "members", [])  # noqa: B010  tarfile keeps them all
-                    total_bytes += member.size
-                    _check_member(member, digests_by_name, total_bytes)
-                    content = cast(IO[bytes], tar.extractfile(member)).read(member.size)
-                    if len(content) != member.size:
-                        raise ArchiveError(f"{path.name} is truncated")
-                    digests_by_name[member.name] = digests.of_bytes(content)
-                    if member.name == _MANIFEST:
-                        manifest = json.loads(content)
-                    else:
-                        yield member.name, content
+        with tar_files.open_tar(path, _MAX_BYTES, _MAX_EXPANSION) as tar:
+            for member in tar.members():
+                max_bytes = _check_member(member, digests_by_name)
+                content = tar.read_member(member, max_bytes)
+                if len(content) != member.size:
+                    raise ArchiveError(f"{path.name} is truncated")
+                digests_by_name[member.name] = digests.of_bytes(content)
+                if member.name == _MANIFEST:
+                    manifest = strict_json.parse(content, max_values=max_bytes // 8)
+                else:
+                    yield member.name, content
         listed_digests = {name: entry["digest"] for name, entry in manifest["files"].items()}
         if manifest["schema"] != SCHEMA:
             raise ValueError(f"the schema of the manifest is not {SCHEMA}")
@@ -210,13 +218,15 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
         raise ArchiveError(f"{path.name} does not match its manifest: {', '.join(mismatches[:3])}")
 
 
-def _check_member(member: tarfile.TarInfo, earlier_names: dict[str, str], total_bytes: int) -> None:
-    """Raise ArchiveError if the archive `member` is not allowed.
+def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> int:
+    """Return how many bytes the archive `member` may have.
 
-    `earlier_names` maps the name of each earlier member to its digest. `total_bytes` is the total
-    size of the earlier members and this member.
+    Raises ArchiveError if the member is not allowed. `earlier_names` has the names of the earlier
+    members. The manifest is the last member, so they limit its size.
     """
-    max_bytes = _MAX_MANIFEST_BYTES if member.name == _MANIFEST else MAX_DOCUMENT_BYTES
+    max_bytes = MAX_DOCUMENT_BYTES
+    if member.name == _MANIFEST:
+        max_bytes = _MANIFEST_BYTES + _MANIFEST_BYTES_PER_FILE * len(earlier_names)
     reason = None
     if not member.isreg() or member.issparse():
         reason = "is not a regular file"
@@ -224,7 +234,8 @@ def _check_member(member: tarfile.TarInfo, earlier_names: dict[str, str], total_
         reason = "does not belong in an archive of records"
     elif member.name in earlier_names:
         reason = "occurs twice"
-    elif member.size > max_bytes or total_bytes > _MAX_BYTES or len(earlier_names) > _MAX_FILES:
+    elif not 0 <= member.size <= max_bytes or len(earlier_names) > _MAX_FILES:
         reason = "exceeds the limits of an archive of records"
     if reason:
         raise ArchiveError(f"{member.name!r} {reason}: the archive is refused")
+    return max_bytes

@@ -19,14 +19,13 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
-from xfbench.exchange.submission_audit import CommandParser
 from xfbench.execution.validity import peak_defect, steps_longer_than_wall_time_defect
 from xfbench.host.roofline import compute_record_min_peak_share
 from xfbench.model import certificate, provenance
 from xfbench.model.certificate import Certificate
 from xfbench.model.external_record import figure_error
 from xfbench.model.record import Record
-from xfbench.model.sealed import EditedError
+from xfbench.model.sealed import EditedError, future_error
 from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.tuning_results import Tuning
 
@@ -61,7 +60,7 @@ class Defect:
     - "certificate": the record's certificate is missing, edited, or for other records.
     - "number": the record has a number that no launch can have, such as a negative duration.
     - "peak": the launch is faster than the peak of its cores.
-    - "time": the steps take longer than the launch.
+    - "time": the steps take longer than the launch, or the record is of the future.
     - "figure": the external figure is impossible or has no citation. Also: a measured record has an
       external figure, or the record of an external figure names a certificate.
     - "duplicate": another file has a record of the same launch.
@@ -111,30 +110,24 @@ class _AuditedFile:
         return f'"{schema}"'.encode() in self.content[:4096] and not self.packed
 
 
-def validate_results(
-    path: Path, parse_command: CommandParser | None = None
-) -> tuple[int, list[Defect]]:
+def validate_results(path: Path) -> tuple[int, list[Defect]]:
     """Return the number of checked documents, and their defects.
 
     `path` is a results folder, a submission, a record, a certificate, a search, a pack or an
-    archive. Raises UsageError if `path` is none of these. `parse_command` parses the commands of a
-    submission. If `parse_command` is None, the options in the commands are not checked.
+    archive. Raises UsageError if `path` is none of these.
     """
     defects: list[Defect] = []
     certificates: Certificates | None = None
     if path.is_dir():
         if submission.is_submission(path):
-            defects += [
-                Defect(*finding)
-                for finding in submission_audit.audit_submission(path, parse_command)
-            ]
+            defects += [Defect(*finding) for finding in submission_audit.audit_submission(path)]
         certificates = certificate.read_certificates(
             results_folder.open_existing_store(path).folder
         )
         parts = _files_of_folder(path, defects)
     elif not path.is_file():
         raise UsageError(f"{path}: no such file or folder")
-    elif path.name.endswith(archive.SUFFIXES):
+    elif archive.is_archive(path):
         certificates, parts = {}, _members_of_archive(path, defects)
         for part in _members_of_archive(path, []):
             if part.is_certificate:
@@ -185,7 +178,7 @@ def _lines_of_pack(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
             else:
                 yield _AuditedFile(location, line.content, line.identity, packed=True)
     except OSError as error:
-        defects.append(Defect(str(path), "whole", f"cannot be read: {error.strerror}"))
+        defects.append(Defect(str(path), "whole", f"cannot be read: {error.strerror or error}"))
 
 
 def _members_of_archive(path: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
@@ -260,8 +253,8 @@ def _parse_record(file: _AuditedFile) -> Record:
 
     Raises EditedError if the record was edited, and ValueError if it is invalid.
     """
-    if file.packed:  # the line is already verified
-        return Record.model_validate_json(file.content, extra="ignore")
+    if file.packed:
+        return results_folder.parse_pack_line(file.content, str(file.named))
     return Record.read(file.content)
 
 
@@ -283,6 +276,8 @@ def _find_impossible_figures(file_name: str, record: Record) -> Iterator[Defect]
 
     The measurement is checked only if the status of the record is "ok".
     """
+    if problem := future_error(record.created):
+        yield Defect(file_name, "time", problem)
     if problem := _figure_source_mismatch(record):
         yield Defect(file_name, "figure", problem)
     measurement, request = record.measurement, record.request

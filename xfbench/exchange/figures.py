@@ -6,22 +6,25 @@ ranked. Importing a file again gives the same records.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from xfbench.base import private_names
+from xfbench.base import private_names, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
 from xfbench.exchange.formats import Entry, File, Format, Missed, load_formats
 from xfbench.model.external_record import About, Citation, Figure, figure_error
 from xfbench.model.record import Record
+from xfbench.model.sealed import future_error
 from xfbench.store.results_folder import Store, WarningHandler
 
 _MAX_FILE_BYTES = 2**28
+_MAX_VALUES = 8_000_000  # of a JSON file
+_MAX_ENTRIES = 100_000  # figures of a file, and places without one
+_MAX_NAMES = 20_000  # hosts and users of a file
 _MAX_TEXT_CHARACTERS = 200  # longer texts are cut
 
 
@@ -116,16 +119,24 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
 
 
 def _read_file(path: Path) -> File:
+    """Return the content of a file, and its JSON value if it has one.
+
+    Raises UsageError if the file cannot be read or is too large, or if its JSON has a key twice.
+    """
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise UsageError(
-                f"{_legible_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
-            )
-        content = path.read_bytes()
+        content = safe_read.read_bytes(path, _MAX_FILE_BYTES, follow_link=True)
     except OSError as error:
-        raise UsageError(f"{_legible_path(path)}: {error.strerror}") from error
+        raise UsageError(f"{_legible_path(path)}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise UsageError(
+            f"{_legible_path(path)} is larger than {_MAX_FILE_BYTES >> 20} MiB: split it"
+        ) from error
     try:
-        return File(content, json.loads(content))
+        return File(content, strict_json.parse(content, max_values=_MAX_VALUES))
+    except (strict_json.DuplicateKeyError, strict_json.TooManyValuesError) as error:
+        if content.lstrip()[:1] not in (b"{", b"["):  # a log with many commas
+            return File(content, None)
+        raise UsageError(f"{_legible_path(path)}: {error}: nothing was imported") from error
     except (ValueError, RecursionError):
         return File(content, None)
 
@@ -133,12 +144,19 @@ def _read_file(path: Path) -> File:
 def _records_of_entries(
     path: Path, file: File, file_format: Format, warn: WarningHandler, inform: WarningHandler
 ) -> Iterator[Record]:
-    hide_names = private_names.make_private_text_redactor(file_format.host_and_user_names(file))
+    names: set[str] = set()
+    for name in file_format.host_and_user_names(file):
+        names.add(name)
+        if len(names) > _MAX_NAMES:
+            raise ValueError(f"it names more than {_MAX_NAMES:,} hosts and users")
+    hide_names = private_names.make_private_text_redactor(names)
 
     def redact_and_cut(text: str) -> str:
         return make_legible(hide_names(text), _MAX_TEXT_CHARACTERS)
 
-    for entry in file_format.entries(file):
+    for number, entry in enumerate(file_format.entries(file), 1):
+        if number > _MAX_ENTRIES:
+            raise ValueError(f"it has more than {_MAX_ENTRIES:,} figures and messages")
         if isinstance(entry, Missed):
             handler = warn if entry.fault else inform
             handler(
@@ -151,7 +169,8 @@ def _records_of_entries(
             first_error = error.errors(include_url=False, include_input=False)[0]
             problem: str | None = f"{'.'.join(map(str, first_error['loc']))}: {first_error['msg']}"
         else:
-            problem = figure_error(record.figure) if record.figure else None
+            problem = future_error(record.created)
+            problem = problem or (figure_error(record.figure) if record.figure else None)
             if not problem:
                 yield record
         if problem:

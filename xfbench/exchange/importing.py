@@ -7,12 +7,11 @@ was run on another machine is read by `xfbench/bundle.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
-from tarfile import is_tarfile
 
 from xfbench.base.errors import UsageError
-from xfbench.exchange import archive, figures, submission, submission_audit
+from xfbench.base.wording import pluralize
+from xfbench.exchange import archive, audit, figures, submission
 from xfbench.store import merging
 from xfbench.store.results_folder import Store, WarningHandler, is_results_folder
 
@@ -29,20 +28,46 @@ def import_source(
     folders. Values of other tools become records that state their source.
 
     - `warn` gets a message for each damaged record or file.
-    - `inform` gets a message for each file or entry of another tool that has no figure.
+    - `inform` gets a message for each file or entry of another tool that has no figure, and one
+      about what was not checked or is impossible in records of xfbench.
 
-    Raises UsageError if `source` cannot be imported, or if `target` cannot be written.
+    A submission is imported only if it has no defect. Raises UsageError if `source` cannot be
+    imported, or if `target` cannot be written.
     """
     if submission.is_submission(source):
-        for file, _, detail in submission_audit.audit_manifest(source):
-            raise UsageError(f"{file}: {detail}: nothing of the submission was imported")
+        _, defects = audit.validate_results(source)
+        for defect in defects:
+            raise UsageError(
+                f"{defect.file}: {defect.detail}: nothing of the submission was imported "
+                f"(xfbench results validate {source} lists {pluralize(len(defects), 'defect')})"
+            )
+        return merging.merge_stores([Store(source)], target, warn, "submitted")
     if is_results_folder(source):
-        return merging.merge_stores([Store(source)], target, warn)
+        counts = merging.merge_stores([Store(source)], target, warn)
+        inform(
+            f"{source}: digests were checked, but not whether the figures are possible: "
+            f"xfbench results validate {source}"
+        )
+        return counts
     if source.is_file() and source.suffix == _PACK_SUFFIX:
-        return merging.import_pack(source, target, warn)
-    if source.is_file() and _is_archive(source):
-        return archive.import_archive(source, target, warn)
+        counts = merging.import_pack(source, target, warn)
+        _say_defects(source, inform)
+        return counts
+    if source.is_file() and archive.is_archive(source):
+        counts = archive.import_archive(source, target, warn)
+        _say_defects(source, inform)
+        return counts
     return figures.import_figures(source, target, warn, inform)
+
+
+def _say_defects(source: Path, inform: WarningHandler) -> None:
+    """Say what `xfbench results validate` finds in an archive or a pack that was imported."""
+    _, defects = audit.validate_results(source)
+    if defects:
+        inform(
+            f"{source} has {pluralize(len(defects), 'defect')}, such as {defects[0].defect}: "
+            f"{defects[0].detail} (xfbench results validate {source} lists all)"
+        )
 
 
 def check_sources(sources: Sequence[Path], target: Store) -> list[Path]:
@@ -57,11 +82,3 @@ def check_sources(sources: Sequence[Path], target: Store) -> list[Path]:
     if not other_sources:
         raise UsageError(f"{target.folder} is the results folder itself")
     return other_sources
-
-
-def _is_archive(file: Path) -> bool:
-    if file.name.endswith(archive.SUFFIXES):
-        return True
-    with suppress(OSError):
-        return is_tarfile(file)
-    return False

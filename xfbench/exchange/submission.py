@@ -24,13 +24,14 @@ from typing import Any
 
 from xfbench.analysis import grouping, leaderboard
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.base import atomic_files, digests, private_names
+from xfbench.base import atomic_files, digests, private_names, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
 from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record, Software
+from xfbench.model.sealed import age_key
 from xfbench.rendering import external_figures, formats, tables
 from xfbench.rendering.report import repeat
 from xfbench.store import pack
@@ -40,14 +41,16 @@ SCHEMA = "xfbench.submission/1"
 MANIFEST = "submission.json"
 MACHINES, REPEAT, README, BOARD = "machine.json", "repeat.json", "README.md", "leaderboard.md"
 _MARKDOWN = formats.FORMATS["markdown"]
+# Other commands in the README than those of cells.
+README_COMMANDS = ("xfbench results validate DIR", "xfbench results import DIR --results results")
 _README_TEXT = """# Results of xfbench {version}
 
 {counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), the
 records of all launches in `records/`, and the proofs of equal networks in `certificates/`. Check
 the folder, or import it into other results:
 
-    xfbench results validate DIR
-    xfbench results import DIR --results results
+    {check}
+    {take}
 
 # How to repeat it
 
@@ -101,7 +104,7 @@ def write_submission(
         target = Store(partial)
         for place, record in selected:
             content = pack.to_record_file_content(
-                pack.format_line(json.loads(place.content()))
+                pack.format_line(strict_json.parse(place.content()))
             )  # same bytes for packed records and single files
             atomic_files.write(target.record_path(record.id[7:]), content)
         for certificate_id in certificates:
@@ -179,7 +182,7 @@ def build_description_files(
 
     These are all files of a submission except records, certificates and the manifest.
     """
-    records = sorted(records, key=lambda record: (record.created, record.id))
+    records = sorted(records, key=age_key)
     cells = describe_cells_and_repeat_commands(records)
     return {
         MACHINES: _to_json({"machines": describe_machines(records)}),
@@ -271,6 +274,7 @@ def _render_readme(records: Sequence[Record], cells: Sequence[dict[str, Any]]) -
         {_format_xfbench_version(record.software) for record in launches if record.software}
     )
     names = {"board": BOARD, "machines": MACHINES, "repeat": REPEAT}
+    names |= dict(zip(("check", "take"), README_COMMANDS, strict=True))
     version_text = _MARKDOWN.render_note(", ".join(versions)).strip() or __version__
     about = _README_TEXT.format(version=__version__, counts=counts, versions=version_text, **names)
     return (about + "".join(map(_render_cell, cells))).encode()

@@ -1,56 +1,51 @@
 """Checks a submission as a whole (see `submission.py`). `audit.py` checks its records.
 
 The files must match the manifest. The described machines must be the machines of the records. Each
-cell must have a command that repeats it. No host and no user may be named.
+cell must have the command that repeats it. No host and no user may be named.
+
+A submission is the text of somebody else. Its commands are compared, word by word, with those that
+its records give. They are neither run nor parsed.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench.base import digests, private_names
-from xfbench.base.errors import UsageError
+from xfbench.base import digests, private_names, safe_read, strict_json
 from xfbench.base.version import __version__
 from xfbench.exchange import submission
-from xfbench.model import certificate, settings
+from xfbench.model import certificate
 from xfbench.model.record import Record
-from xfbench.model.request import Request
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, age_key
 from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store
 
 # The file, the kind of the defect, and its detail.
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
-# Returns the parameters of `xfbench run` by name. Raises UsageError if an argument is invalid.
-CommandParser = Callable[[Sequence[str]], Mapping[str, Any]]
-_MAX_FILE_BYTES = 2**28  # larger files are not read
+# Beginnings of lines that Markdown shows as code, so that a reader copies them to a shell.
+_CODE_STARTS = ("    ", "\t", "```", "~~~")
 
 
-def audit_submission(folder: Path, parse_command: CommandParser | None = None) -> Iterator[Finding]:
-    """Yield each defect of the submission in `folder`.
-
-    If `parse_command` is None, the options in the commands are not checked.
-    """
+def audit_submission(folder: Path) -> Iterator[Finding]:
+    """Yield each defect of the submission in `folder`."""
     manifest_findings = list(audit_manifest(folder))
     yield from manifest_findings
     store = Store(folder)
     records = list(store.records())
     certificates = certificate.read_certificates(folder)
     expected_files = submission.build_description_files(records, certificates)
-    writer_version = _read_object_or_empty(folder / submission.MANIFEST).get("xfbench")
+    manifest = _read_object_or_empty(folder / submission.MANIFEST)
     if _read_object_or_empty(folder / submission.MACHINES).get(
         "machines"
     ) != submission.describe_machines(records):
         detail = "it does not describe the machines of the records"
         yield str(folder / submission.MACHINES), "machine", detail
-    if (
-        writer_version == __version__
-        and _read_file_or_empty(folder / submission.BOARD) != expected_files[submission.BOARD]
-    ):
-        detail = "it is not the leaderboard of these records"
-        yield str(folder / submission.BOARD), "whole", detail
+    is_of_this_version = manifest.get("xfbench") == __version__
+    for name in (submission.BOARD, submission.README) if is_of_this_version else ():
+        if _read_file_or_empty(folder / name) != expected_files[name]:
+            yield str(folder / name), "whole", "it does not describe these records"
     used = {
         certificate_id
         for record in records
@@ -60,7 +55,7 @@ def audit_submission(folder: Path, parse_command: CommandParser | None = None) -
         path = store.certificate_path(identity)
         if identity not in used and path.is_file():
             yield str(path), "whole", "it covers none of the records"
-    yield from _audit_cells(folder, {record.id: record for record in records}, parse_command)
+    yield from _audit_cells(folder, records, is_of_this_version=is_of_this_version)
     yield from _audit_private_names(folder, submission.collect_hostname_hashes(records))
 
 
@@ -107,11 +102,17 @@ def _is_record_or_certificate_name(name: str) -> bool:
 
 
 def _audit_cells(
-    folder: Path, records: Mapping[str, Record], parse_command: CommandParser | None
+    folder: Path, records: Sequence[Record], *, is_of_this_version: bool
 ) -> Iterator[Finding]:
+    """Yield the defects of the cells, and of their commands in the README."""
     path = folder / submission.REPEAT
-    readme = _read_file_or_empty(folder / submission.README).decode(errors="replace").splitlines()
-    remaining_ids = {record_id for record_id, record in records.items() if record.request}
+    by_id = {record.id: record for record in records}
+    expected_cells = {
+        tuple(cell["records"]): cell
+        for cell in submission.describe_cells_and_repeat_commands(records)
+    }
+    remaining_ids = {record.id for record in records if record.request}
+    commands: list[str] = []
     cells = _read_object_or_empty(path).get("cells")
     for number, cell in enumerate(cells if isinstance(cells, list) else (), 1):
         title = cell.get("title") if isinstance(cell, dict) else None
@@ -125,72 +126,78 @@ def _audit_cells(
             yield str(path), "repeat", f"{location} names no records"
             continue
         if unknown_ids := [record_id for record_id in ids if record_id not in remaining_ids]:
-            yield (
-                str(path),
-                "repeat",
-                f"{location}: {unknown_ids[0]} is missing, or in another cell",
-            )
-        launches = [
-            records[record_id]
-            for record_id in sorted(remaining_ids & set(ids), key=_age_key(records))
-        ]
+            detail = f"{location}: {unknown_ids[0]} is missing, or in another cell"
+            yield str(path), "repeat", detail
+        launches = sorted(
+            (by_id[record_id] for record_id in remaining_ids & set(ids)),
+            key=age_key,
+        )
         remaining_ids -= set(ids)
         command = cell.get("command")
-        if launches and (problem := _command_error(command, launches, parse_command)):
+        commands += [command] if isinstance(command, str) else []
+        if launches and (problem := _command_error(command, launches)):
             yield str(path), "repeat", f"{location}: {problem}"
-        if isinstance(command, str) and f"    {command}" not in readme:
-            yield str(folder / submission.README), "repeat", f"{location}: its command is missing"
+        elif is_of_this_version and cell | {"command": None} != (
+            expected_cells.get(tuple(ids), {}) | {"command": None}
+        ):
+            yield str(path), "repeat", f"{location}: it does not describe its records"
     if remaining_ids:
-        record_id = min(remaining_ids)
-        yield (
-            str(path),
-            "repeat",
-            f"{len(remaining_ids)} records without a cell, such as {record_id}",
-        )
+        detail = f"{len(remaining_ids)} records without a cell, such as {min(remaining_ids)}"
+        yield str(path), "repeat", detail
+    yield from _audit_readme(folder, commands)
 
 
-def _age_key(records: Mapping[str, Record]) -> Callable[[str], tuple[str, str]]:
-    return lambda record_id: (records[record_id].created, record_id)
+def _audit_readme(folder: Path, commands: Sequence[str]) -> Iterator[Finding]:
+    """Yield a defect for each command that the README lacks, and for any other code in it."""
+    path = folder / submission.README
+    lines = _read_file_or_empty(path).decode(errors="replace").splitlines()
+    known_lines = {f"    {line}" for line in (*commands, *submission.README_COMMANDS)}
+    for command in commands:
+        if f"    {command}" not in lines:
+            yield str(path), "repeat", f"it lacks the command of a cell: {command}"
+    for line in lines:
+        if line.startswith(_CODE_STARTS) and line not in known_lines:
+            yield str(path), "repeat", f"it has code that is no command of a cell: {line.strip()}"
 
 
-def _command_error(
-    command: Any, launches: Sequence[Record], parse_command: CommandParser | None
-) -> str | None:
-    """Return why the command does not repeat these launches, or None.
+def _command_error(command: Any, launches: Sequence[Record]) -> str | None:
+    """Return why the command is not the one that repeats these launches, or None if it is.
 
-    If `parse_command` is None, the options in the command are not checked.
+    Every option that the records need must be there, with their value. Other options may repeat a
+    value that the records have. The order of the options does not matter. A word may be quoted.
     """
+    if not repeat.repeat_command_display_parts(launches):
+        return None if command is None else "its records give no command, but it has one"
     if command is None:
-        return "it has no command" if repeat.repeat_command_display_parts(launches) else None
-    words = command.split() if isinstance(command, str) else []
-    if words[:2] != ["xfbench", "run"] or command != " ".join(words):
-        return "its command is not `xfbench run` with options"
-    if parse_command is None:
-        return None
-    try:
-        options = parse_command(words[2:])
-    except UsageError as error:
-        return f"its command is invalid: {error}"
+        return "it has no command"
+    needed, stored = repeat.given_options(launches), repeat.stored_options(launches[-1])
     for record in launches:
-        if record.request and (problem := _option_error(options, record.request)):
-            return problem
-    return None
-
-
-def _option_error(options: Mapping[str, Any], request: Request) -> str | None:
-    """Return why the given options do not repeat the request, or None."""
-    needed_options = repeat.setting_options(request)
-    for setting in settings.SETTINGS:
-        if setting.option not in needed_options:
+        if repeat.stored_options(record) != stored:
+            return "its records are of several cells"
+    words = command.split(" ") if isinstance(command, str) else []
+    if words[:2] != ["xfbench", "run"]:
+        return "its command is not `xfbench run` with options"
+    remaining, missing = words[2:], dict(needed)
+    allowed = stored | needed
+    while remaining:
+        option = remaining.pop(0)
+        if option not in allowed:
+            return f"its command has {option}, which the records do not give, or give once"
+        missing.pop(option, None)
+        value = allowed.pop(option)
+        if value is True:
             continue
-        value, needed = options.get(setting.name), needed_options[setting.option]
-        value = None if value is False else value  # a switch that was not given
-        stored = getattr(request, setting.cell_field, None)
-        if needed is None and value is not None and stored is not None:  # it may repeat a default
-            needed = setting.format_stored(stored)
-        if str(value) != str(needed):
-            return f"its command has {setting.option} {value}, but a record has {needed}"
+        word = remaining.pop(0) if remaining else None
+        if not _is_word(word, str(value)):
+            return f"its command has {option} {word}, but a record has {value}"
+    for name, value in missing.items():
+        return f"its command lacks {name} {value}, which a record has"
     return None
+
+
+def _is_word(word: str | None, value: str) -> bool:
+    """Return whether `word` is `value` for every shell: as it is, or in quotation marks."""
+    return repeat.needs_no_quotes(value) and word in (value, f"'{value}'", f'"{value}"')
 
 
 def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iterator[Finding]:
@@ -200,7 +207,7 @@ def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iter
         content = _read_file_or_empty(path)
         try:
             private_name = submission.describe_private_name_in_json(
-                json.loads(content), hostname_hashes
+                strict_json.parse(content), hostname_hashes
             )
         except (ValueError, RecursionError):
             private_name = private_names.describe_private_name(
@@ -216,7 +223,7 @@ def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iter
 def _read_object_or_empty(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file, or an empty object if the file has none."""
     try:
-        document = json.loads(_read_file_or_empty(path))
+        document = strict_json.parse(_read_file_or_empty(path))
     except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
@@ -225,8 +232,6 @@ def _read_object_or_empty(path: Path) -> dict[str, Any]:
 def _read_file_or_empty(path: Path) -> bytes:
     """Return the bytes of a file, or b"" if the file is unreadable, not regular or too large."""
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > _MAX_FILE_BYTES:
-            return b""
-        return path.read_bytes()
-    except OSError:
+        return safe_read.read_bytes(path, MAX_DOCUMENT_BYTES)
+    except (OSError, ValueError):
         return b""

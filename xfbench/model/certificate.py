@@ -8,16 +8,16 @@ digest of its content. Therefore an edited certificate is detected.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import XfbenchError
 from xfbench.base.version import __version__
-from xfbench.model import training
+from xfbench.model import origins, training
 from xfbench.model.machines import list_gpu_names, list_used_models
 from xfbench.model.provenance import unmeasured_source
 from xfbench.model.record import Machine, Record
@@ -203,6 +203,30 @@ class Certificate(SealedDocument):
     xfbench_version: str = __version__
     timed_batch: TimedBatch | None = None
     kernel_evidence: tuple[str, ...] = ()
+    # The certificate was made elsewhere, so it speaks of these records, and of those that name it.
+    _foreign_records: Container[str] | None = PrivateAttr(default=None)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the certificate was made elsewhere: imported, submitted or carried."""
+        return self._foreign_records is not None
+
+    def may_speak_of(self, record: Record) -> bool:
+        """Return whether the certificate may decide about a record.
+
+        A certificate that was made elsewhere says nothing about records that were measured here.
+        """
+        return (
+            self._foreign_records is None
+            or record.id in self._foreign_records
+            or self.id in (record.certificate, record.batch_certificate)
+        )
+
+    def of_others(self, foreign_records: Container[str]) -> Self:
+        """Return the certificate as one that was made elsewhere, as were `foreign_records`."""
+        foreign = self.model_copy()
+        foreign._foreign_records = foreign_records
+        return foreign
 
     def write(self, target: Path) -> None:
         """Write the certificate to the file `target` atomically."""
@@ -224,9 +248,12 @@ def read(path: Path) -> Certificate:
 def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
     """Return the certificates in a results folder by id. The id is in the file name.
 
-    If a certificate cannot be read, the error text replaces it.
+    If a certificate cannot be read, the error text replaces it. A certificate that was made
+    elsewhere speaks only of records that were measured elsewhere, or that name it.
     """
     certificates: dict[str, Certificate | str] = {}
+    known_origins = origins.read(results_folder)
+    foreign_records = origins.foreign_records(results_folder)
     for path in sorted((results_folder / "certificates").glob("*.json")):
         certificate_id = f"sha256:{path.stem}"
         try:
@@ -235,6 +262,8 @@ def read_certificates(results_folder: Path) -> dict[str, Certificate | str]:
             certificates[certificate_id] = str(error)
         else:
             has_own_name = stored.id == certificate_id
+            if certificate_id in known_origins.certificates or known_origins.problems:
+                stored = stored.of_others(foreign_records)
             certificates[certificate_id] = (
                 stored if has_own_name else f"{path.name} has the content of {stored.id}"
             )
@@ -365,6 +394,7 @@ def _find_candidates(
         certificate_id: certificate
         for certificate_id, certificate in certificates.items()
         if isinstance(certificate, Certificate)
+        and certificate.may_speak_of(record)
         # Most certificates differ in these. Comparing whole subjects is slow.
         and _is_of_batch(certificate, timed_batch)
         and certificate.subject.framework == subject.framework

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from xfbench.base import digests, errors, safe_read
+from xfbench.base import digests, errors, safe_read, strict_json
 from xfbench.model import settings, worker_reply
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, Request
@@ -87,9 +87,11 @@ class Plan(BaseModel):
     def read(cls, path: Path) -> Self:
         """Read a plan from a file. Raises UsageError if the file is unreadable or invalid."""
         try:
-            return cls.model_validate_json(
-                safe_read.read_bytes(path, worker_reply.LONGEST, follow_link=True)
-            )
+            content = safe_read.read_bytes(path, worker_reply.LONGEST, follow_link=True)
+            strict_json.parse(content)
+            return cls.model_validate_json(content)
+        except RecursionError as error:
+            raise errors.UsageError(f"{path}: it is nested too deeply") from error
         except (OSError, ValueError) as error:
             raise errors.UsageError(f"{path}: {str(error).splitlines()[0]}") from error
 

@@ -15,7 +15,7 @@ from xfbench.model.external_record import Citation, Figure
 from xfbench.model.features import Support
 from xfbench.model.gpus import Gpu
 from xfbench.model.request import Protocol, Request
-from xfbench.model.sealed import DocumentPart, SealedDocument
+from xfbench.model.sealed import DocumentPart, SealedDocument, Time
 from xfbench.model.strategy import Value
 
 SCHEMA: Literal["xfbench.record/1"] = "xfbench.record/1"
@@ -443,7 +443,7 @@ class Record(SealedDocument):
     schema_: Literal["xfbench.record/1"] = Field(default=SCHEMA, alias="schema")
     id: str = Digest
     cell: str | None = None
-    created: str
+    created: Time
     source: Source = "measured"
     citation: Citation | None = None
     figure: Figure | None = None

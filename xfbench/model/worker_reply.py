@@ -10,9 +10,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import safe_read
+from xfbench.base import safe_read, strict_json
 
 LONGEST = 2**28  # bytes: enough for millions of steps
+_MAX_VALUES = 16_000_000
 _STATUSES = ("ok", "failed", "unsupported", "unavailable")
 _LONGEST_REASON = 500
 _LARGEST = 2**53 - 1
@@ -39,7 +40,7 @@ def read_reply(path: Path, job_digest: str) -> dict[str, Any]:
     """
     try:
         content = safe_read.read_bytes(path, LONGEST)
-        answer = json.loads(content, parse_int=_parse_exact_integer)
+        answer = strict_json.parse(content, parse_int=_parse_exact_integer, max_values=_MAX_VALUES)
     except OSError as error:
         raise MissingError("no reply") from error
     except (ValueError, RecursionError) as error:

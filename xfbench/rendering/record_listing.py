@@ -10,6 +10,7 @@ from typing import Any
 
 from xfbench.base.terminal_text import make_legible
 from xfbench.launchers import slurm
+from xfbench.model.origins import NOTHING_IMPORTED, WORDS, Origins
 from xfbench.model.provenance import impossible_number, unmeasured_source
 from xfbench.model.record import Record
 from xfbench.rendering import formats
@@ -18,11 +19,15 @@ from xfbench.store.results_folder import Place, Store
 
 _MAX_CHARACTERS = 160  # shown characters of a value
 # Columns of a table that a narrow terminal leaves out, the first ones first.
-_LESS_IMPORTANT = ("source", "launch", "ranks", "batch", "created", "threads", "kernel")
+_LESS_IMPORTANT = ("launch", "ranks", "batch", "created", "threads", "kernel")
 _MAX_ELEMENTS = 12  # shown elements of a list
 
 
-def format_table(records: Sequence[Record], max_width: int | None = None) -> str:
+def format_table(
+    records: Sequence[Record],
+    max_width: int | None = None,
+    known_origins: Origins = NOTHING_IMPORTED,
+) -> str:
     """Return a table with a row per record.
 
     If a record has an external figure, the table also has columns for the figure and its source.
@@ -30,10 +35,11 @@ def format_table(records: Sequence[Record], max_width: int | None = None) -> str
     (None: never), and a last line names them.
     """
     headers = [
-        *("record", "created", "status", "source", "workload", "framework", "kernel"),
+        *("record", "created", "status", "origin", "workload", "framework", "kernel"),
         *("ranks", "threads", "batch", "launch", "images/s"),
     ]
     lines = []
+    kinds = {known_origins.of_record(record) for record in records}
     for record in records:
         request = record.request
         speed = valid_images_per_second(record)
@@ -51,7 +57,8 @@ def format_table(records: Sequence[Record], max_width: int | None = None) -> str
                 for value in (*values, about.global_batch_size, None)
             ]
         line = [
-            *(record.id[7:19], record.created[:19], record.status, record.source, *settings),
+            *(record.id[7:19], record.created[:19], record.status),
+            *(WORDS[known_origins.of_record(record)], *settings),
             "–" if speed is None else formats.format_number(speed, 4),
         ]
         if any(listed.figure for listed in records):
@@ -62,7 +69,9 @@ def format_table(records: Sequence[Record], max_width: int | None = None) -> str
         lines.append([make_legible(str(cell), 40) for cell in line])
     if any(listed.figure for listed in records):
         headers += ["figure", "from"]
-    return formats.render_listing(headers, lines, max_width, _LESS_IMPORTANT)
+    # Where records came from is left out only if that is the same for all.
+    less_important = (("origin",) if kinds <= {"measured"} else ()) + _LESS_IMPORTANT
+    return formats.render_listing(headers, lines, max_width, less_important)
 
 
 def external_figure_text(record: Record) -> str | None:
@@ -103,13 +112,19 @@ def format_fields(record: Record) -> str:
     )
 
 
-def format_record(record: Record, place: Place, store: Store) -> str:
+def format_record(
+    record: Record, place: Place, store: Store, known_origins: Origins = NOTHING_IMPORTED
+) -> str:
     """Return all fields of a record as `format_fields` does, and where it is.
 
     The last lines name the record's file (`place`) and its run folder in `store`.
     """
     speed = valid_images_per_second(record)
     lines = [format_fields(record)]
+    lines.append(f"origin  {make_legible(known_origins.describe(record), _MAX_CHARACTERS)}")
+    for name in ("certificate", "batch_certificate"):
+        if note := known_origins.certificates.get(getattr(record, name) or ""):
+            lines.append(f"origin of {name}  {WORDS[note.origin]}")
     if speed is not None:
         lines.append(f"images per second  {formats.format_number(speed, 5)} (by the median step)")
     position = f" at byte {place.offset}" if place.length is not None else ""

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from xfbench.analysis.checkpoints import CheckpointCosts
 from xfbench.analysis.communication import Shares
@@ -16,6 +16,7 @@ from xfbench.analysis.scaling import Efficiency
 from xfbench.analysis.steps import Steps
 from xfbench.base.terminal_text import remove_style
 from xfbench.base.wording import pluralize
+from xfbench.model.origins import WORDS, Origin
 from xfbench.model.strategy import format_options
 from xfbench.rendering import captions, formats
 from xfbench.rendering.fitting import SETTINGS, Fit, fit_columns
@@ -147,6 +148,9 @@ def _launch_notes_text(row: Row) -> str:
     notes += [f"{row.steps.two_modes} with two modes"] if row.steps and row.steps.two_modes else []
     notes += [f"{row.failed} failed"] if row.failed else []
     notes += ["proven at small batches"] if row.is_proven_at_small_batches else []
+    for origin, count in row.origins.items():
+        words = WORDS[cast(Origin, origin)]
+        notes.append(words if count == len(row.records) else f"{count} {words}")
     return ", ".join(notes) or "–"
 
 
@@ -812,11 +816,22 @@ def _list_notes(table: Table, names: Sequence[str], *, stands_alone: bool = Fals
         )
     if "of peak" in names and any(row.peak_disturbed for row in rows):
         yield _PEAK_NOTE
+    yield from _list_origin_notes(rows)
     yield from _list_batch_notes(rows)
     if "exchange" in names and any(
         row.communication and not row.communication.can_tell_exchange for row in rows
     ):
         yield _NO_EXCHANGE_NOTE
+
+
+def _list_origin_notes(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield a sentence if launches were not measured here."""
+    foreign = [row for row in rows if row.origins]
+    if foreign:
+        kinds = {kind for row in foreign for kind in row.origins} - {"measured"}
+        words = ", ".join(text for kind, text in WORDS.items() if kind in kinds)
+        which = "all rows" if len(foreign) == len(rows) else f"{len(foreign)} of {len(rows)} rows"
+        yield f"Not measured here: launches of {which} ({words})."
 
 
 def _list_batch_notes(rows: Sequence[Row]) -> Iterator[str]:

@@ -26,6 +26,7 @@ import duckdb
 from xfbench.base import locks, paths, shared_files
 from xfbench.base.errors import UnavailableError, UsageError, XfbenchError
 from xfbench.model.record import Record
+from xfbench.model.sealed import latest_credible_time
 from xfbench.store import indexing, selection
 from xfbench.store.results_folder import Place, Store, WarningHandler, defect_message
 from xfbench.store.selection import Condition, record_fields
@@ -105,10 +106,11 @@ class Index:
         """
         condition_sql, values = _preselection_sql(conditions, id_prefix)
         order = "DESC" if newest_first else "ASC"
+        age_sql = f"{_credible_sql()} {order}, created {order}, id {order}"
         limit_sql = f"LIMIT {max_total_places}" if max_total_places else ""
         for _, copies in self._find(
             "0",
-            f"{condition_sql} ORDER BY created {order}, id {order}, start NULLS FIRST {limit_sql}",
+            f"{condition_sql} ORDER BY {age_sql}, start NULLS FIRST {limit_sql}",
             values,
         ):
             stored, defects = read_if_matching(copies, conditions)
@@ -195,7 +197,7 @@ class Index:
         return self._find(
             number_sql,
             f"{condition_sql} AND {number_sql} IN (SELECT unnest(?::UBIGINT[])) "
-            "ORDER BY number, created, id, start NULLS FIRST",
+            f"ORDER BY number, {_credible_sql()}, created, id, start NULLS FIRST",
             [*values, [*numbers]],
         )
 
@@ -324,6 +326,11 @@ class Index:
     def _delete_files_of_closed_index(self) -> None:
         for path in (self._path, self._path.with_name(f"{self._path.name}.wal")):
             path.unlink(missing_ok=True)
+
+
+def _credible_sql() -> str:
+    """Return the SQL that is true unless a record was created in the future (see `age_key`)."""
+    return f"(created <= '{latest_credible_time()}')"
 
 
 @contextmanager

@@ -377,4 +377,4 @@ def _add_pack(intake: _Intake, path: Path) -> None:
             except UnicodeDecodeError as error:
                 intake.note_defect(path.name, path.name, None, defect_message(location, error))
     except OSError as error:
-        intake.note_defect(path.name, path.name, None, f"{path.name}: {error.strerror}")
+        intake.note_defect(path.name, path.name, None, f"{path.name}: {error.strerror or error}")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from xfbench.model.record import Record
 from xfbench.model.request import Request
+from xfbench.model.sealed import age_key
 from xfbench.store.results_folder import Store, ignore_warning
 
 # The index preselects records by these fields.
@@ -51,4 +52,4 @@ def find_records_of_requests(requests: Iterable[Request], store: Store) -> list[
             )
             if record.request in wanted_requests
         ]
-    return sorted(records, key=lambda record: (record.created, record.id))
+    return sorted(records, key=age_key)

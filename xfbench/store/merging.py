@@ -8,25 +8,34 @@ are skipped with a warning.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import copy_content
-from xfbench.model import certificate
+from xfbench.model import certificate, origins
 from xfbench.model.certificate import Certificate
+from xfbench.model.origins import ForeignOrigin
 from xfbench.model.record import Record
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, future_error
 from xfbench.store import pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
+T = TypeVar("T")
 MAX_RUN_FILE_BYTES = 2**28
+_BATCH_RECORDS = 1000  # records that share a note of their origin
 
 
-def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) -> tuple[int, int]:
-    """Merge the results folders `sources` into `target`.
+def merge_stores(
+    sources: Sequence[Store],
+    target: Store,
+    warn: WarningHandler,
+    origin: ForeignOrigin = "imported",
+) -> tuple[int, int]:
+    """Merge the results folders `sources` into `target`, which notes the `origin` of what is new.
 
     Return the number of new records, and the number of records that `target` already had. Raises
     UsageError if `target` cannot be written.
@@ -40,26 +49,103 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
             continue
         copy_searches(source.folder, target, _prefix_warnings(source.folder, warn))
         certificates = certificate.read_certificates(source.folder)
-        for record, place, content in source.contents(_prefix_warnings(source.folder, warn)):
-            try:
-                for certificate_id in certificate.find_certificate_ids(record, certificates):
-                    if certificate_id in certificates:
-                        _copy_certificate(source, certificates.pop(certificate_id), target, warn)
+        contents = source.contents(_prefix_warnings(source.folder, warn))
+        for batch in in_batches(contents, lambda item: len(item[2])):
+            new_ids = [record.id for record, _, _ in batch if record.id not in existing_ids]
+            proofs = {
+                certificate_id: certificates[certificate_id]
+                for record, _, _ in batch
+                for certificate_id in certificate.find_certificate_ids(record, certificates)
+                if certificate_id in certificates
+            }
+            note_origin(target, origin, source.folder, new_ids, proofs)
+            for certificate_id, proof in proofs.items():
+                del certificates[certificate_id]
+                _copy_certificate(source, proof, target, warn)
+            for record, place, content in batch:
                 if record.id in existing_ids:
                     known_count += 1
                     continue
-                copy_run_folder(
-                    source.run_folder(record), target.run_folder(record), target, workers
-                )
-                write_record_file(record, place, content, target)
-            except ValueError as error:
-                warn(f"{source.folder}: {results_folder.defect_message(record.id, error)}")
-                continue
-            except OSError as error:
-                raise UsageError(f"{target.folder}: {error.strerror}") from error
-            existing_ids.add(record.id)
-            new_count += 1
+                try:
+                    copy_run_folder(
+                        source.run_folder(record), target.run_folder(record), target, workers
+                    )
+                    write_record_file(record, place, content, target)
+                except ValueError as error:
+                    warn(f"{source.folder}: {results_folder.defect_message(record.id, error)}")
+                    continue
+                except OSError as error:
+                    raise UsageError(f"{target.folder}: {error.strerror}") from error
+                existing_ids.add(record.id)
+                new_count += 1
     return new_count, known_count
+
+
+def write_carried(
+    target: Store,
+    bundle: Path,
+    bundle_digest: str,
+    certificates: Sequence[tuple[Certificate, bytes]],
+    records: Sequence[tuple[Record, Path]],
+) -> None:
+    """Write what a bundle brought, after a note that it was measured elsewhere and carried.
+
+    - `certificates`: each certificate and its bytes.
+    - `records`: each new record and the folder of its launch.
+
+    Raises UsageError if `target` cannot be written.
+    """
+    new = [item for item in certificates if not target.certificate_path(item[0].id).exists()]
+    record_ids, certificate_ids = (
+        [document.id for document, _ in items] for items in (records, new)
+    )
+    try:
+        origins.write_notes(
+            target.folder, "carried", bundle, record_ids, certificate_ids, bundle_digest
+        )
+        for certificate_file, content in new:
+            atomic_files.write(target.certificate_path(certificate_file.id), content)
+        workers: dict[str, Path] = {}
+        for record, launch_folder in records:
+            copy_run_folder(launch_folder, target.run_folder(record), target, workers)
+            target.add(record)
+    except OSError as error:
+        raise UsageError(f"{target.folder}: {error.strerror}") from error
+
+
+def in_batches(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield the items in batches of limited size. `size_of` returns the bytes of an item."""
+    batch: list[T] = []
+    size = 0
+    for item in items:
+        batch.append(item)
+        size += size_of(item)
+        if len(batch) >= _BATCH_RECORDS or size >= MAX_DOCUMENT_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def note_origin(
+    target: Store,
+    origin: ForeignOrigin,
+    source: Path,
+    record_ids: Collection[str],
+    certificate_ids: Iterable[str] = (),
+) -> None:
+    """Note in `target` where these records and certificates come from, before they are written.
+
+    Certificates that `target` has already are left out, because they are what they were. Raises
+    UsageError if `target` cannot be written.
+    """
+    new_certificates = [
+        each for each in certificate_ids if not target.certificate_path(each).exists()
+    ]
+    try:
+        origins.write_notes(target.folder, origin, source, record_ids, new_certificates)
+    except OSError as error:
+        raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
 def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int, int]:
@@ -71,20 +157,24 @@ def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int,
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     new_count = known_count = 0
-    for line, record in results_folder.read_records_of_pack(source, warn, (), ()):
-        if record.id in existing_ids:
-            known_count += 1
-            continue
-        place = Place(source, 0, len(line.content))
-        try:
-            write_record_file(record, place, line.content, target)
-        except ValueError as error:
-            warn(results_folder.defect_message(f"{source.name} line {line.number}", error))
-        except OSError as error:
-            raise UsageError(f"{target.folder}: {error.strerror}") from error
-        else:
-            existing_ids.add(record.id)
-            new_count += 1
+    lines = results_folder.read_records_of_pack(source, warn, (), ())
+    for batch in in_batches(lines, lambda item: len(item[0].content)):
+        new_ids = [record.id for _, record in batch if record.id not in existing_ids]
+        note_origin(target, "imported", source, new_ids)
+        for line, record in batch:
+            if record.id in existing_ids:
+                known_count += 1
+                continue
+            place = Place(source, 0, len(line.content))
+            try:
+                write_record_file(record, place, line.content, target)
+            except ValueError as error:
+                warn(results_folder.defect_message(f"{source.name} line {line.number}", error))
+            except OSError as error:
+                raise UsageError(f"{target.folder}: {error.strerror}") from error
+            else:
+                existing_ids.add(record.id)
+                new_count += 1
     return new_count, known_count
 
 
@@ -100,8 +190,10 @@ def write_record_file(
     `content` is the record as stored at `content_place`. If `content_place` is a line of a pack,
     `content` is reformatted, and checked again, because its digest was that of the line. If
     `content_place` is a single file or None, `content` is written unchanged. Raises ValueError if
-    the reformatted content is no valid record.
+    the reformatted content is no valid record, or if the record was created in the future.
     """
+    if error := future_error(record.created):
+        raise ValueError(error)
     if content_place is not None and content_place.length is not None:
         content = pack.to_record_file_content(content)
         results_folder.parse_record(content, record.id[7:])
@@ -115,11 +207,16 @@ def _copy_certificate(
         warn(f"{source.folder}: {certificate_or_error}")
         return
     path = target.certificate_path(certificate_or_error.id)
-    if not path.exists():
-        content = safe_read.read_bytes(
-            source.certificate_path(certificate_or_error.id), MAX_DOCUMENT_BYTES, follow_link=True
-        )
-        atomic_files.write(path, content)
+    try:
+        if not path.exists():
+            content = safe_read.read_bytes(
+                source.certificate_path(certificate_or_error.id),
+                MAX_DOCUMENT_BYTES,
+                follow_link=True,
+            )
+            atomic_files.write(path, content)
+    except OSError as error:
+        raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
 def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:

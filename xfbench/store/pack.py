@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import atomic_files, digests
+from xfbench.base import atomic_files, digests, strict_json
 from xfbench.base.shared_files import open_file
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
 
@@ -67,14 +67,28 @@ def format_line(document: dict[str, Any]) -> bytes:
 def verify_line(line: bytes) -> str:
     """Verify a pack line and return the hexadecimal id of its record.
 
-    `line` has no newline. Raises EditedError if the content of the line does not match the id.
+    `line` has no newline. Raises EditedError if the content of the line does not match the id, or
+    states an id twice.
     """
     stated_id = line[len(_LINE_START) : _ID_FIELD_BYTES - 2]
     computed_hash = hashlib.sha256(b"{")
     computed_hash.update(memoryview(line)[_ID_FIELD_BYTES:])
     if not line.startswith(_LINE_START) or computed_hash.hexdigest().encode() != stated_id:
         raise EditedError("the content does not match the id")
+    if line.find(b'"id"', _ID_FIELD_BYTES) != -1 or b"\\u" in line:  # an escape may hide a key
+        check_keys(line)
     return stated_id.decode()
+
+
+def check_keys(line: bytes) -> None:
+    """Raise EditedError if an object in a pack line has a key twice, or the line is no JSON.
+
+    Readers disagree on which value of a repeated key counts.
+    """
+    try:
+        strict_json.parse(line, parse_constant=strict_json.refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise EditedError(str(error).splitlines()[0]) from error
 
 
 def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
@@ -152,4 +166,4 @@ def write_pack(folder: Path, lines: Iterable[bytes]) -> Path | None:
 
 def to_record_file_content(line: bytes) -> bytes:
     """Return a pack line reformatted as the content of a single record file."""
-    return (json.dumps(json.loads(line), indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(strict_json.parse(line), indent=1, ensure_ascii=False) + "\n").encode()

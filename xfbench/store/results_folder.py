@@ -17,11 +17,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from xfbench.base import atomic_files, locks, paths, safe_read
+from xfbench.base import atomic_files, locks, paths, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import open_file
 from xfbench.model.record import Record
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, age_key
 from xfbench.store import pack
 
 _README = """Results of xfbench.
@@ -30,6 +30,7 @@ records/       one JSON file per launch, schema xfbench.record/1; never changed
 packs/         many records in one file, one per line (`xfbench results pack`); never changed
 certificates/  verdicts of verifications: equal or different networks; never changed
 runs/          input and output of each launch; command.sh runs it again
+origins/       where imported records and certificates came from; never changed
 tuned/         results of `xfbench tune`, one file per search; never changed
 jobs/          scripts of submitted jobs, and their output
 index.duckdb   search index of records/ and packs/; may be deleted at any time
@@ -94,13 +95,24 @@ def parse_record(content: bytes, identity: str, *, packed: bool = False) -> Reco
     `identity`.
     """
     if packed:
-        record = Record.model_validate_json(content, extra="ignore")
-        computed_id = pack.verify_line(content)
-    else:
-        record = Record.read(content)
-        computed_id = record.id[7:]
-    if computed_id != identity:
+        return parse_pack_line(content, identity)
+    record = Record.read(content)
+    if record.id[7:] != identity:
         raise EditedError("the file name does not match the id")
+    return record
+
+
+def parse_pack_line(line: bytes, identity: str) -> Record:
+    """Return the record in a line of a pack, whose hexadecimal id must be `identity`.
+
+    Raises ValueError if the line is not this record, or has a key twice.
+    """
+    if pack.verify_line(line) != identity:
+        raise EditedError("the line does not match the id")
+    pack.check_keys(line)
+    record = Record.model_validate_json(line, extra="ignore")
+    if record.id[7:] != identity:
+        raise EditedError("the line has another id")
     return record
 
 
@@ -225,7 +237,7 @@ class Store:
         `skip` are left out.
         """
         records = [record for record, _, _ in self.contents(warn, skip)]
-        yield from sorted(records, key=lambda record: (record.created, record.id))
+        yield from sorted(records, key=age_key)
 
     def pack(self, warn: WarningHandler = ignore_warning, *, repack: bool = False) -> int:
         """Move all records that are single files into one new pack.
@@ -266,7 +278,7 @@ class Store:
         def lines_of_files_and_old_packs() -> Iterator[bytes]:
             for path in singles:
                 try:
-                    line = pack.format_line(json.loads(read_record_file(path)))
+                    line = pack.format_line(strict_json.parse(read_record_file(path)))
                 except (OSError, ValueError) as error:  # the file was edited while packing
                     warn(defect_message(path.name, error))
                 else:
@@ -333,10 +345,10 @@ def read_records_of_pack(
             if identity in skip or identity in seen_ids:
                 continue
             try:
-                yield line, Record.model_validate_json(line.content, extra="ignore")
-            except ValidationError as error:
+                yield line, parse_pack_line(line.content, str(line.identity))
+            except ValueError as error:
                 warn(defect_message(f"{path.name} line {line.number}", error))
     except FileNotFoundError:
         return  # another process moved the records to another pack, which is read next
     except OSError as error:
-        warn(f"{path.name}: {error.strerror}")
+        warn(f"{path.name}: {error.strerror or error}")

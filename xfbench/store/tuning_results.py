@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from xfbench.base import atomic_files, digests, safe_read
+from xfbench.base import atomic_files, digests, safe_read, strict_json
 from xfbench.base.version import __version__
 from xfbench.model.record import Machine
 from xfbench.model.request import Cell, Request
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, DocumentPart, SealedDocument, age_key
 from xfbench.statistics import CONFIDENCE, Interval
 
 SCHEMA: Literal["xfbench.tuning/1"] = "xfbench.tuning/1"
@@ -177,8 +177,9 @@ def read_open_search(results: Path, subject: Sequence[str]) -> OpenSearch | None
     path = _open_search_path(results, subject)
     try:
         content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
+        strict_json.parse(content)
         return OpenSearch.model_validate_json(content)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 
@@ -192,7 +193,7 @@ def read_sorted_searches(results: Path, report_error: Callable[[str], None]) -> 
     `report_error` gets a message for each invalid file.
     """
     searches = [search for search, _ in read_searches_with_content(results, report_error)]
-    return sorted(searches, key=lambda search: (search.created, search.id))
+    return sorted(searches, key=age_key)
 
 
 def read_searches_with_content(

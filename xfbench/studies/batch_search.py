@@ -16,6 +16,7 @@ from xfbench.host import memory
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
 from xfbench.model.request import Cell, Protocol, count_ranks_sharing_a_batch
+from xfbench.model.sealed import age_key
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch
 
@@ -176,7 +177,7 @@ def select_trial_records(searches: Sequence[CellSearch], records: Sequence[Recor
             for search_key, search in keys
         ):
             trial_records.append(record)
-    return sorted(trial_records, key=lambda record: (record.created, record.id))
+    return sorted(trial_records, key=age_key)
 
 
 def _search_key(cell: Cell) -> Cell:

@@ -13,6 +13,7 @@ from xfbench.base.wording import pluralize
 from xfbench.execution import probing
 from xfbench.model.features import FEATURES, GROUP_OF, Support
 from xfbench.model.machines import machine_class, machine_class_of_record
+from xfbench.model.sealed import age_key
 from xfbench.planning.study_form import Analysis, Claim
 from xfbench.studies.cells import MeasuredCell
 from xfbench.studies.finding import Finding, JudgedClaim
@@ -95,7 +96,7 @@ def collect_probe_answers(cells: Sequence[MeasuredCell]) -> Answers:
     """
     answers: dict[tuple[str, FrameworkOnMachine], Support] = {}
     pairs = [(record, cell) for cell in cells for record in cell.records]
-    for record, cell in sorted(pairs, key=lambda pair: (pair[0].created, pair[0].id)):
+    for record, cell in sorted(pairs, key=lambda pair: age_key(pair[0])):
         column = (cell.request.framework, machine_class_of_record(cell.records[-1]))
         for answer in probing.support_of_record(record):
             earlier = answers.get((answer.feature, column))

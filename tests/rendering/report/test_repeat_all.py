@@ -28,7 +28,7 @@ def repeat_requests(measured, requests, launches=1):
             measured[0],
             request=dict(request),
             protocol=Protocol.fixed(launches),
-            created=str(number),
+            created=f"2026-01-01T00:00:00.{number:06}Z",
         )
         for number, request in enumerate(requests)
     ]

@@ -11,6 +11,7 @@ with the first run_start and ends with the last run_stop.
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections import defaultdict
@@ -20,6 +21,7 @@ from decimal import Decimal
 from statistics import median
 from typing import Any
 
+from xfbench.base import strict_json
 from xfbench.exchange.formats import (
     Entry,
     File,
@@ -37,9 +39,13 @@ _MARK = re.compile(r":::(ML[A-Za-z0-9._]*)")
 _MLL = re.compile(r"\s+(?P<time>\d{1,20}(?:\.\d{1,20})?)\s+(?P<key>[\w.-]+):\s*")
 _MLP = re.compile(
     r"\s+(?P<benchmark>[\w.-]+)\s+(?P<time>\d{1,20}(?:\.\d{1,20})?)\s+\([^()]*:\d+\)"
-    r"\s+(?P<key>[\w.-]+)(?::\s*(?P<value>.*?))?\s*$"
+    r"\s+(?P<key>[\w.-]+)(?::(?P<value>.*))?$"
 )
+_SPACES = re.compile(r"\s*")
+_DECODER = json.JSONDecoder(object_pairs_hook=strict_json.unique_object)
 _MAX_LINE_CHARACTERS = 2**20
+_MAX_EVENTS = 300_000
+_MAX_MARKS = 1000  # of a line: several ranks may write to the same line
 _SPEED_UNITS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_second": "samples/s"}
 _EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
 _OPENING_KEYS = ("cache_clear", "run_clear_caches", "init_start", "submission_benchmark")
@@ -96,6 +102,7 @@ class _Run:
     - `starts`, `stops`: the events run_start and run_stop. Several ranks have several.
     - `has_trained`: whether an epoch, a throughput or an evaluation is known.
     - `evaluations`: the scores of all evaluations.
+    - `known_scores`: the same with their places, to find those that other ranks repeat.
     - `speeds`: the events with a throughput, by the key of the throughput.
     - `epochs`: the events epoch_start and epoch_stop of each completed epoch.
     - `open_epochs`: the events epoch_start without an epoch_stop, by `epoch_num`.
@@ -105,6 +112,7 @@ class _Run:
     starts: list[_Event] = field(default_factory=list)
     stops: list[_Event] = field(default_factory=list)
     evaluations: list[_Evaluation] = field(default_factory=list)
+    known_scores: set[tuple[Any, ...]] = field(default_factory=set)
     speeds: dict[str, list[_Event]] = field(default_factory=lambda: defaultdict(list))
     epochs: list[tuple[_Event, _Event]] = field(default_factory=list)
     open_epochs: dict[float | None, _Event] = field(default_factory=dict)
@@ -157,13 +165,17 @@ def _decode(content: bytes) -> str:
 def _read_events(file: File) -> Iterator[_Event | Missed]:
     """Yield the events of a log, and the lines that are invalid. Ranks may repeat an event."""
     known_events: set[str] = set()
-    for number, line in enumerate(_decode(file.content).split("\n"), 1):
+    for number, full_line in enumerate(io.StringIO(_decode(file.content), newline="\n"), 1):
+        line = full_line.removesuffix("\n")
         mark = _MARK.search(line)
         if mark and len(line) > _MAX_LINE_CHARACTERS:
             yield Missed(f"line {number}", "the line is too long")
             continue
         if _is_event_without_mark(line[: mark.start()] if mark else line):
             yield Missed(f"line {number}", "the line has lost its beginning (':::MLLOG')")
+        if line.count(":::ML") > _MAX_MARKS:
+            yield Missed(f"line {number}", "the line has too many events")
+            continue
         while mark:
             event, position = _parse_event(number, mark[1], line, mark.end())
             text = line[mark.start() : position].rstrip()
@@ -171,6 +183,8 @@ def _read_events(file: File) -> Iterator[_Event | Missed]:
             if text not in known_events:
                 known_events.add(text)
                 yield event
+        if len(known_events) > _MAX_EVENTS:
+            raise ValueError(f"it has more than {_MAX_EVENTS:,} events")
 
 
 def _is_event_without_mark(text: str) -> bool:
@@ -202,9 +216,11 @@ def _parse_event(line: int, mark: str, text: str, start: int) -> tuple[_Event | 
 
 def _parse_object(text: str, start: int, mark: str) -> tuple[dict[str, Any], int]:
     """Return the JSON object at `start`, and where it ends. Raises ValueError if there is none."""
-    begin = start + len(text[start:]) - len(text[start:].lstrip())
+    begin = _SPACES.match(text, start).end()
     try:
-        document, end = json.JSONDecoder().raw_decode(text, begin)
+        document, end = _DECODER.raw_decode(text, begin)
+    except strict_json.DuplicateKeyError:
+        raise
     except ValueError:
         raise ValueError(f"the text after :::{mark} is not JSON") from None
     if not isinstance(document, dict):
@@ -243,13 +259,16 @@ def _parse_mll(text: str, line: int, start: int) -> tuple[_Event, int]:
 def _parse_mlp(text: str, line: int, start: int) -> tuple[_Event, int]:
     next_mark = _MARK.search(text, start)
     end = next_mark.start() if next_mark else len(text)
-    match = _MLP.match(text[:end], start)
+    match = _MLP.match(text[:end].rstrip(), start)
     if not match:
         raise ValueError("the text after :::MLPv… is not 'BENCHMARK SECONDS (FILE:LINE) KEY'")
     try:
-        value = json.loads(match["value"]) if match["value"] else None
+        text_of_value = (match["value"] or "").strip()
+        value = strict_json.parse(text_of_value) if text_of_value else None
+    except strict_json.DuplicateKeyError:
+        raise
     except ValueError:
-        value = match["value"]
+        value = text_of_value
     metadata = {"submission_benchmark": match["benchmark"]}
     if match["key"] == "run_stop":
         words = {"True": "success", "False": "failure"}
@@ -284,7 +303,7 @@ def _add_event(run: _Run, event: _Event) -> Iterator[Missed]:
         except ValueError as error:
             yield Missed(location, str(error))
         else:
-            run.evaluations += [e for e in evaluations if not _is_repeated(e, run.evaluations)]
+            run.evaluations += [e for e in evaluations if not _is_repeated(e, run.known_scores)]
     elif key == "tracked_stats" or key in _SPEED_UNITS:
         stats = as_object(value) if key == "tracked_stats" else {key: value}
         for name in sorted(_SPEED_UNITS.keys() & stats.keys()):
@@ -325,13 +344,20 @@ def _read_scores(event: _Event) -> list[_Evaluation]:
     ]
 
 
-def _is_repeated(evaluation: _Evaluation, earlier: list[_Evaluation]) -> bool:
-    """Return whether another rank logged the same score of the same place in the training."""
-    return bool(evaluation.event.positions) and any(
-        (evaluation.metric, evaluation.value, evaluation.event.key, evaluation.event.metadata)
-        == (each.metric, each.value, each.event.key, each.event.metadata)
-        for each in earlier
-    )
+def _is_repeated(evaluation: _Evaluation, known_scores: set[tuple[Any, ...]]) -> bool:
+    """Return whether another rank logged the same score of the same place in the training.
+
+    The score is added to `known_scores`.
+    """
+    event = evaluation.event
+    try:
+        metadata = json.dumps(event.metadata, sort_keys=True)
+    except RecursionError:
+        return False
+    score = (evaluation.metric, evaluation.value, event.key, metadata)
+    is_known = bool(event.positions) and score in known_scores
+    known_scores.add(score)
+    return is_known
 
 
 def _add_start_or_stop(run: _Run, event: _Event) -> Iterator[Missed]:

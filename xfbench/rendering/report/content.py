@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count, groupby
 
-from xfbench.analysis.leaderboard import Certificates, Row, Table
+from xfbench.analysis.leaderboard import Certificates, Row, Table, add_origins
 from xfbench.analysis.leaderboard import build_tables as leaderboards
 from xfbench.base.version import __version__
 from xfbench.host import conditions
 from xfbench.model.certificate import Certificate, find_certificate_ids
 from xfbench.model.machines import machine_class
+from xfbench.model.origins import NOTHING_IMPORTED, Origins
 from xfbench.model.provenance import drop_untrusted_or_impossible_fields, unmeasured_source
 from xfbench.model.record import Machine, Record
 from xfbench.rendering import tables
@@ -192,9 +193,12 @@ class Report:
 
 
 def build_report(
-    records: Sequence[Record], certificates: Certificates, literature: Sequence[Record] = ()
+    records: Sequence[Record],
+    certificates: Certificates,
+    literature: Sequence[Record] = (),
+    known_origins: Origins = NOTHING_IMPORTED,
 ) -> Report:
-    """Build the content of the report on these records.
+    """Build the content of the report on these records. `known_origins` says where they came from.
 
     Published and imported figures are listed separately, not as rows. They come from `records` and
     `literature`. The report shows the figures about networks of `records`, and the figures about no
@@ -207,7 +211,7 @@ def build_report(
     }
     measured = [record for record in records_by_id.values() if record.source == "measured"]
     elsewhere = [*literature, *(record for record in records if record.source != "measured")]
-    board_tables = leaderboards(records_by_id.values(), certificates)
+    board_tables = add_origins(leaderboards(records_by_id.values(), certificates), known_origins)
     machines = _machine_of_each_class(measured)
     rows = sum(len(table.rows) + len(table.unranked) for table in board_tables)
     anchors = {

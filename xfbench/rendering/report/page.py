@@ -19,6 +19,7 @@ from markupsafe import Markup
 from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import paths
 from xfbench.base.terminal_text import make_legible, shorten_and_wrap_to_field_length
+from xfbench.model.origins import NOTHING_IMPORTED, Origins
 from xfbench.model.record import Record
 from xfbench.rendering import external_figures
 from xfbench.rendering.report import content, layer_comparison, slowdowns, svg
@@ -30,14 +31,16 @@ def render_report(
     certificates: Certificates,
     literature: Sequence[Record] = (),
     studies: Sequence[Study] = (),
+    known_origins: Origins = NOTHING_IMPORTED,
 ) -> str:
     """Return the report about these records as an HTML page.
 
     - `certificates`: for each certificate id, the certificate or a text that says what is wrong.
     - `literature`: records of published figures.
     - `studies`: the sections about studies.
+    - `known_origins`: where the records came from.
     """
-    report = content.build_report(records, certificates, literature)
+    report = content.build_report(records, certificates, literature, known_origins)
     return render_template(
         "page.html",
         report=report,

@@ -34,6 +34,7 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
     - A record was not measured by xfbench.
     - The row is a probe: its launches tested a feature instead of measuring training.
     - A value would need quotes in a shell.
+    - The site has a folder. No launch stores one, and the command would read the file there.
     """
     if not records or any(record.source != "measured" or not record.request for record in records):
         return ()
@@ -43,12 +44,21 @@ def repeat_command_display_parts(records: Sequence[Record]) -> tuple[str, ...]:
         return ()
     options = given_options(records)
     values = [str(value) for value in options.values() if value is not True]
-    if not all(map(_NEEDS_NO_QUOTES.fullmatch, values)):
+    if not all(map(needs_no_quotes, values)) or _names_a_site_elsewhere(last_record.request):
         return ()
     return (
         "xfbench run",
         *(name if value is True else f"{name} {value}" for name, value in options.items()),
     )
+
+
+def needs_no_quotes(value: str) -> bool:
+    """Return whether a value is the same word in every shell without quotes."""
+    return _NEEDS_NO_QUOTES.fullmatch(value) is not None
+
+
+def _names_a_site_elsewhere(request: Request) -> bool:
+    return request.site is not None and "/" in request.site
 
 
 def given_options(records: Sequence[Record]) -> dict[str, object]:
@@ -64,6 +74,22 @@ def given_options(records: Sequence[Record]) -> dict[str, object]:
     options |= _launches_or_precision_option(records)
     if request.site:  # another launcher or pinning may be the site's default
         options |= {"--launcher": request.launcher, "--pinning": request.affinity}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def stored_options(record: Record) -> dict[str, object]:
+    """Return every option of `xfbench run` whose value the record has, defaults included.
+
+    A value is True for a switch. Options that depend on the other records of a row are left out.
+    """
+    request = record.request
+    assert request is not None
+    options = setting_options(request)
+    for setting in settings.SETTINGS:
+        stored = getattr(request, setting.cell_field, None)
+        is_given = options.get(setting.option) is not None or setting.name in _REPETITION
+        if not is_given and not setting.is_switch and stored is not None:
+            options[setting.option] = setting.format_stored(stored)
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -97,7 +123,7 @@ def example_profile_command(workload: str) -> tuple[str, ...]:
 
     They train `workload`, or LeNet if that name would need quotes in a shell.
     """
-    name = workload if _NEEDS_NO_QUOTES.fullmatch(workload) else "lenet"
+    name = workload if needs_no_quotes(workload) else "lenet"
     options = ("--framework torch,mxnet", f"--workload {name}", "--launches 1", "--profile")
     return ("xfbench run", *options)
 

@@ -1,0 +1,99 @@
+"""Read tar archives of strangers, also compressed with gzip, without believing their sizes.
+
+A header of a few bytes may announce a member of gigabytes, and a few kilobytes may expand to them.
+Only plain files are opened. Nothing is unpacked here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, cast
+
+from xfbench.base import safe_read
+
+_MAX_HEADER_BYTES = 2**20
+_SMALL_BYTES = 2**26  # an archive may have so many however small it is compressed
+_MAX_HEADER_FIELDS = 100  # of the whole archive
+_GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK_BYTES, _MAGIC_PLACE, _MAGIC = 512, 257, b"ustar"
+
+
+class LimitError(ValueError):
+    """Error for an archive that is larger than it may be."""
+
+
+class LimitedTar:
+    """A tar archive whose members are read one after the other, with limits.
+
+    `max_bytes` is the maximum size of the uncompressed archive.
+    """
+
+    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
+        self._file = file
+        self._max_read = _MAX_HEADER_BYTES
+        self._remaining = max_bytes
+        self.seek, self.tell, self.close = file.seek, file.tell, file.close
+        self._tar = tarfile.open(fileobj=cast(IO[bytes], self), mode="r:")  # noqa: SIM115
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes of the archive: what `tarfile` reads headers and members with."""
+        if not 0 <= size <= self._max_read:
+            raise LimitError("the archive has a header of invalid size")
+        return self._file.read(size)
+
+    def members(self) -> Iterator[tarfile.TarInfo]:
+        """Yield the members in order. Raises LimitError if all of them are too large together."""
+        for member in self._tar:
+            setattr(self._tar, "members", [])  # noqa: B010  tarfile keeps them all
+            self._remaining -= max(member.size, 0) + _BLOCK_BYTES
+            if self._remaining < 0 or len(self._tar.pax_headers) > _MAX_HEADER_FIELDS:
+                raise LimitError("it exceeds the limits of such an archive")
+            yield member
+
+    def read_member(self, member: tarfile.TarInfo, max_bytes: int) -> bytes:
+        """Return the content of a regular member; less than its size if the archive is cut off.
+
+        Raises LimitError if the member is larger than `max_bytes`.
+        """
+        if member.size > max_bytes:
+            raise LimitError(f"{member.name!r} exceeds the limits of such an archive")
+        self._max_read = max(member.size, _MAX_HEADER_BYTES)
+        try:
+            return cast(IO[bytes], self._tar.extractfile(member)).read(member.size)
+        finally:
+            self._max_read = _MAX_HEADER_BYTES
+
+
+@contextmanager
+def open_tar(path: Path, max_bytes: int, max_expansion: int | None = None) -> Iterator[LimitedTar]:
+    """Open an archive. Raises tarfile.TarError or OSError if the file is none.
+
+    - `max_bytes`: maximum size of the uncompressed archive.
+    - `max_expansion`: how many times its own size a compressed archive may have, beyond 64 MiB.
+    """
+    with safe_read.open_plain_file(path) as raw_file:
+        is_gzip = raw_file.read(2) == _GZIP_MAGIC
+        raw_file.seek(0)
+        if is_gzip and max_expansion is not None:
+            size = os.fstat(raw_file.fileno()).st_size
+            max_bytes = min(max_bytes, max_expansion * size + _SMALL_BYTES)
+        file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
+        yield LimitedTar(cast(IO[bytes], file), max_bytes)
+
+
+def is_tar(path: Path) -> bool:
+    """Return whether a file begins like a tar archive, which may be compressed with gzip."""
+    try:
+        with safe_read.open_plain_file(path) as raw_file:
+            is_gzip = raw_file.read(2) == _GZIP_MAGIC
+            raw_file.seek(0)
+            file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
+            block = cast(IO[bytes], file).read(_BLOCK_BYTES)
+    except (OSError, EOFError, ValueError):
+        return False
+    return block[_MAGIC_PLACE:].startswith(_MAGIC)
