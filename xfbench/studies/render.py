@@ -220,8 +220,9 @@ def _describe_launches(answer: Answer) -> str:
 def describe_figure(answer: Answer, figure: Figure) -> str:
     """Return what a caption says about a figure: launches, intervals and published values."""
     sentences = [_describe_launches(answer)]
-    points = [*figure.bars, *(point for line in figure.lines for point in line.points)]
-    if any(point.low is not None for point in points):
+    lows = [bar.low for bar in figure.bars]
+    lows += [point.low for line in figure.lines for point in line.points]
+    if any(low is not None for low in lows):
         sentences.append("Whiskers and bands are 95 % intervals.")
     names = [*(bar.name for bar in figure.bars), *(mark.name for mark in figure.marks)]
     cited = {citation.key: citation.title for citation, _ in answer.published}
