@@ -125,6 +125,10 @@ class Lines(Messages):
         self._progress.count_launch(record)
         self.message(_format_line(record, self._progress))
 
+    def other_programs(self, record: Record, programs: str) -> None:
+        """Print which programs ran beside the launch."""
+        self.message(f"  during this launch, {programs}")
+
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """After an interrupt, print how to continue."""
         if interrupted:
@@ -202,6 +206,11 @@ class Bar(Lines):
             self._draw()
         if record.status != "ok":
             self.message(_format_line(record, self._progress))
+
+    def other_programs(self, record: Record, programs: str) -> None:
+        """If the launch is not ok, print which programs ran beside it."""
+        if record.status != "ok":
+            super().other_programs(record, programs)
 
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Remove the bar. After an interrupt, print how to continue."""

@@ -79,6 +79,12 @@ class Listener:
     def launch_ended(self, record: Record) -> None:
         """Handle the end of one launch. Its record is stored already."""
 
+    def other_programs(self, record: Record, programs: str) -> None:
+        """Handle the names of other programs that ran during the launch that has just ended.
+
+        The record counts these programs and does not name them.
+        """
+
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Handle the end of the launches: `count` were done, perhaps until an interrupt."""
 
@@ -313,12 +319,14 @@ class Session:
             placed_request = request.model_copy(
                 update={"session": self.id, "position": next(self._positions)}
             )
-            record, folder = run_launch(placed_request, self.context, protocol)
+            record, folder, programs = run_launch(placed_request, self.context, protocol)
             self.context.store.add(record, folder)
             if record.status in ("unsupported", "unavailable"):
                 finished.add(cell)
             records[cell].append(record)
             self._tell(Listener.launch_ended, record)
+            if programs:
+                self._tell(Listener.other_programs, record, programs)
             yield record
 
     def say(self, text: str) -> None:

@@ -350,7 +350,7 @@ def export(
         first = list(itertools.islice(stored, 1))
         if conditions and not first:
             fail_without_match(record_index, conditions)
-        count = write(file, itertools.chain(first, stored), store)
+        count = write(file, itertools.chain(first, stored), store, say)
     for line in record_index.damaged:
         say(line)
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")

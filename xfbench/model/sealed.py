@@ -10,6 +10,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from xfbench.base import digests
+from xfbench.model import privacy
 
 MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
 
@@ -81,10 +82,16 @@ class SealedDocument(BaseModel):
     def make(cls, **fields: Any) -> Self:
         """Return a document with these fields, the current time in `created`, and its computed id.
 
-        Raises pydantic's ValidationError if the fields are invalid.
+        Private names are removed from its texts (`privacy.py`). Raises pydantic's ValidationError
+        if the fields are invalid.
         """
         draft = cls(id="sha256:" + "0" * 64, **{"created": utc_now(), **fields})
-        return draft.model_copy(update={"id": draft.computed_id()})
+        document = draft.document()
+        private = privacy.make_private(document)
+        if private != document:
+            draft = cls.model_validate_json(json.dumps(private))
+        del private["id"]
+        return draft.model_copy(update={"id": digests.of_json(private)})
 
     @classmethod
     def read(cls, content: bytes) -> Self:
