@@ -32,8 +32,8 @@ class Trainer(FakeTrainer):
 # the user, an entry in /etc/passwd, and an interpreter that all users can read.
 SCRIPT = r"""
 set -e
-place=$1 adapters=$2 commands=$3 output=$4
-shift 4
+place=$1 adapters=$2 cache=$3 commands=$4 output=$5
+shift 5
 mount -t tmpfs tmpfs "$place"
 mkdir "$place/up" "$place/work" "$place/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$place/up,workdir=$place/work" "$place/root"
@@ -45,11 +45,14 @@ for folder in "$HOME" "$WORK" "$SCRATCH"; do
     chown 4321:4321 "$root$folder"
 done
 cp -r "$adapters" "$root$WORK/adapters"
-chown -R 4321:4321 "$root$WORK/adapters"
+mkdir "$root$HOME/.cache"
+cp -rL "$cache" "$root$HOME/.cache/xfbench"
+chown -R 4321:4321 "$root$WORK/adapters" "$root$HOME/.cache"
 for folder in "$@"; do
     while [ "$folder" != / ]; do chmod a+rx "$root$folder"; folder=$(dirname "$folder"); done
 done
 cp /bin/sh "$root/usr/bin/$PROGRAM"
+ulimit -t 100  # seconds of CPU time of each process, if this test is killed
 chroot --userspec=4322:4322 "$root" "/usr/bin/$PROGRAM" -c 'while :; do :; done' &
 neighbour=$!
 trap 'kill $neighbour' EXIT
@@ -90,18 +93,21 @@ def test_exports_of_a_run_on_a_cluster_name_no_user_and_no_program(tmp_path):
         "! " + RUN.format(python=sys.executable, framework="broken", results=f"{SCRATCH}/results"),
         *(
             f"{sys.executable} -m xfbench results export {name}"
-            for name in ("all.tar.gz", "all.tar", "rows.csv", "rows.parquet")
+            for name in ("all.tar.gz", "rows.csv", "rows.parquet")
         ),
         f"{sys.executable} -m xfbench results submit submission",
         f"{sys.executable} -m xfbench report --output report.html",
     ]
+    fake_framework.make_cache(tmp_path / "cache")
     for name in ("place", "output"):
         (tmp_path / name).mkdir()
     readable = [sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])]
     process = subprocess.run(
-        ["unshare", "--mount", "--propagation=private", "sh", "-c", SCRIPT, "sh"]
-        + [str(tmp_path / "place"), str(tmp_path / "adapters"), "; ".join(commands)]
-        + [str(tmp_path / "output"), *readable],
+        [
+            *("unshare", "--mount", "--propagation=private", "sh", "-c", SCRIPT, "sh"),
+            *(str(tmp_path / name) for name in ("place", "adapters", "cache")),
+            *("; ".join(commands), str(tmp_path / "output"), *readable),
+        ],
         env={
             "PATH": f"{os.environ['PATH']}:/usr/sbin",
             **{"HOME": HOME, "WORK": WORK, "SCRATCH": SCRATCH, "TMPDIR": SCRATCH},
@@ -119,7 +125,7 @@ def test_exports_of_a_run_on_a_cluster_name_no_user_and_no_program(tmp_path):
     exported = [
         file for file in output.rglob("*") if file.is_file() and "results" not in file.parts
     ]
-    assert {"all.tar", "all.tar.gz", "rows.csv", "rows.parquet", "report.html", "README.md"} <= {
+    assert {"all.tar.gz", "rows.csv", "rows.parquet", "report.html", "README.md"} <= {
         file.name for file in exported
     }
     records = [*(output / "results" / "records").rglob("*.json")]

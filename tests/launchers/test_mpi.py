@@ -5,11 +5,13 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
 from functools import partial
 
+import psutil
 import pytest
 
 from tests import debian
@@ -61,6 +63,31 @@ def test_ranks_train_and_write_separate_output_files(launch_under_mpirun, family
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "stderr.1", "reply.1.json", "stdout.start"} <= names
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
+
+
+def test_token_of_the_watch_is_on_no_command_line(launch_under_mpirun, family, tmp_path):
+    """Command lines of all processes are read while the ranks train."""
+    lines, modes = set(), set()
+
+    def look():
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(list_ranks(tmp_path)) < 2:
+            time.sleep(0.05)
+        for file in tmp_path.rglob("watch"):
+            modes.add((stat.S_IMODE(file.stat().st_mode), file.read_text().rpartition(":")[2]))
+        for process in psutil.process_iter(["cmdline"]):
+            lines.add(" ".join(process.info["cmdline"] or ()))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    record, folder = launch_under_mpirun(SLOW)
+    looker.join()
+    assert record.status == "ok", record.reason
+    [(mode, token)] = modes
+    assert mode == 0o600 and len(token) == 32
+    assert any("XFBENCH_WATCH=watch" in line for line in lines)
+    assert not [line for line in lines if token in line]
+    assert not (folder / "watch").exists()
 
 
 def test_ranks_under_mpirun_are_pinned_to_sockets(launch_under_mpirun, family):

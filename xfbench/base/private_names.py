@@ -13,13 +13,23 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import platform
 import pwd
 import re
+import secrets
+import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+import platformdirs
+
+from xfbench.base.errors import UsageError
 
 _REPLACEMENT = "…"
 _NAME = r"[^\s/\"'<>|:;,)\]}]+"
@@ -44,6 +54,7 @@ _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _MAX_HOST_NAME = 253  # characters of a host name
+_MIN_SALT_BYTES, _MAX_SALT_BYTES = 16, 1000
 # Names of users and hosts that many machines share. They say nothing about a person.
 _SHARED_NAMES = {
     *("root", "nobody", "user", "users", "admin", "guest", "test", "runner", "ubuntu", "debian"),
@@ -176,7 +187,8 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     """Describe one private name in a text, or return None if the text has none.
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
-    if `host_hashes` contains the `host_hash` of the word or of a part of the word.
+    if `host_hashes` contains the hash of the word or of a part of the word. Hashes of others, which
+    have another salt, find no names.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
@@ -185,11 +197,55 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     for word in dict.fromkeys(_WORD.findall(text)):
         candidates = (word, word.partition(".")[0], *word.split("_"))
         for candidate in candidates:
-            if len(candidate) <= _MAX_HOST_NAME and host_hash(candidate) in host_hashes:
+            if len(candidate) > _MAX_HOST_NAME:
+                continue
+            if {host_hash(candidate), host_hash_of_earlier_versions(candidate)} & {*host_hashes}:
                 return f"the host {candidate}"
     return None
 
 
 def host_hash(name: str) -> str:
-    """Return the hash of a host name as a record's `machine.hostname_hash` has it."""
-    return hashlib.sha256(name.encode()).hexdigest()[:16]
+    """Return the hash of a host name as a record's `machine.hostname_hash` has it.
+
+    The hash has a salt that only this user knows. Without it, anyone could try usual names.
+    """
+    key = read_or_create_salt(salt_file())
+    return hmac.new(key, name.encode(errors="surrogateescape"), "sha256").hexdigest()[:16]
+
+
+def host_hash_of_earlier_versions(name: str) -> str:
+    """Return the hash of a host name in records of earlier versions, which have no salt."""
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def salt_file() -> Path:
+    """Return the path of the file with the salt for host names."""
+    return platformdirs.user_config_path("xfbench") / "host-salt"
+
+
+@cache
+def read_or_create_salt(file: Path) -> bytes:
+    """Return the salt in `file`. If the file does not exist, write it with a random salt.
+
+    If the file can be neither read nor written, the salt is for this process only. Raises
+    UsageError if the file does not contain a salt, or if others may write to it.
+    """
+    salt = secrets.token_hex(32).encode() + b"\n"
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
+        with os.fdopen(descriptor, "wb") as draft_file:
+            draft_file.write(salt)
+        with suppress(OSError):  # another process was faster
+            os.link(draft, file, follow_symlinks=False)
+        Path(draft).unlink()
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return salt
+    with os.fdopen(descriptor, "rb") as salt_file:
+        status = os.fstat(descriptor)
+        stored = salt_file.read(_MAX_SALT_BYTES) if stat.S_ISREG(status.st_mode) else b""
+    if len(stored) < _MIN_SALT_BYTES or status.st_mode & stat.S_IWOTH:
+        raise UsageError(f"{file} is not a salt for host names of yours: delete it")
+    return stored
