@@ -169,7 +169,7 @@ class Bar(Lines):
     def verification_progress(self, text: str) -> None:
         """Show the line until the next one."""
         if self._status:
-            self._status.update(Text(text))
+            self._status.update(Text(make_legible(text)))
 
     def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
         """Print how many kinds of cells are equal."""
@@ -194,7 +194,7 @@ class Bar(Lines):
         """Show the launch in the bar."""
         if self._bar:
             parts = [request.label(), self._progress.remaining_time]
-            description = " · ".join(filter(None, parts))
+            description = make_legible(" · ".join(filter(None, parts)))
             self._bar.update(self._task, description=description)
             self._draw()
 

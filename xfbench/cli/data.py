@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import say, terminal_width
+from xfbench.base.terminal_text import make_legible, say, terminal_width
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -371,6 +372,7 @@ def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
     On a terminal, it shows a bar. Elsewhere, it prints a line for every 10 %.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     console = Console(stderr=True)
@@ -380,7 +382,7 @@ def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
 
             def update_bar(name: str, done: int, total: int) -> None:
                 if name not in tasks:
-                    tasks[name] = bars.add_task(name, total=total)
+                    tasks[name] = bars.add_task(escape(make_legible(name)), total=total)
                 bars.update(tasks[name], completed=done)
 
             yield update_bar

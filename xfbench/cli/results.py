@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.terminal_text import make_legible, say, terminal_width
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import (
     FrameworkFilterOption,
     JsonOption,
