@@ -165,6 +165,14 @@ def test_hostile_data_sets_are_listed_and_checked_without_control_characters(
         assert not find_controls(output.stdout + output.stderr), command
 
 
+def test_data_set_that_is_named_after_its_user_is_reported(run_inline, tmp_path, monkeypatch):
+    monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("USER", "quetzal")
+    named = run_inline("data", "prepare", "digits", "--as", "quetzal-digits")
+    assert "names you" in named.stderr and "--as" in named.stderr
+    assert "names you" not in run_inline("data", "prepare", "digits").stderr
+
+
 class Tags(HTMLParser):
     """A collector of the tags and attributes with which a page could run text."""
 

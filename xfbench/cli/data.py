@@ -311,7 +311,7 @@ def _make_data_set(
     skip_damaged: bool,
     as_json: bool,
 ) -> None:
-    from xfbench.base import paths
+    from xfbench.base import paths, private_names
     from xfbench.datasets import writing
     from xfbench.datasets.manifest import Preprocessing
 
@@ -320,6 +320,11 @@ def _make_data_set(
     )
     for remark in source.remarks:
         say(remark)
+    if private_names.mask_known_names(source.name, private_names.known_names()) != source.name:
+        say(
+            f"the name {source.name} names you, and records will contain it: choose another one "
+            "with --as"
+        )
     target = (data_set_folder or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
         manifest = writing.make_data_set(
