@@ -11,6 +11,7 @@ from xfbench.exchange import archive, exporting, submission
 from xfbench.host.machine import describe_machine
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
+from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
 USER, PROGRAM = "quetzalcoatl", "xolotl"
@@ -102,6 +103,7 @@ def test_copies_are_valid_and_do_not_come_back_to_their_originals(store, tmp_pat
     certificate_path = there.certificate_path(copy.certificate)
     assert Certificate.read(certificate_path.read_bytes()).id == copy.certificate
     assert archive.import_archive(tmp_path / "all.tar", store, print) == (0, 1)
+    assert merging.merge_stores([there], store, print) == (0, 1)
     assert len([*store.records()]) == 1
 
 

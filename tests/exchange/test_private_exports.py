@@ -117,7 +117,7 @@ def test_exports_of_a_run_on_a_cluster_name_no_user_and_no_program(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
     )
     assert process.returncode == 0, process.stderr
     assert PROGRAM in process.stderr  # the person who measures hears of it

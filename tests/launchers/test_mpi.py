@@ -21,7 +21,7 @@ from tests.faults.driver import build_command
 from tests.remaining_processes import list_ranks, list_workers, wait_for
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
-from xfbench.execution import dry_run
+from xfbench.execution import dry_run, job
 from xfbench.launchers import mpi
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
@@ -88,6 +88,13 @@ def test_token_of_the_watch_is_on_no_command_line(launch_under_mpirun, family, t
     assert any("XFBENCH_WATCH=watch" in line for line in lines)
     assert not [line for line in lines if token in line]
     assert not (folder / "watch").exists()
+
+
+@pytest.mark.parametrize(("code", "reads_file"), [(b"ADDRESS_FILE = 1", True), (b"ADDRESS", False)])
+def test_workers_of_earlier_revisions_get_the_address_itself(monkeypatch, code, reads_file):
+    monkeypatch.setattr(job.worker_archive, "read_worker_files", lambda _: {"watch.py": code})
+    assert job._reads_address_from_file("a" * 40) == reads_file
+    assert job._reads_address_from_file(None)
 
 
 def test_ranks_under_mpirun_are_pinned_to_sockets(launch_under_mpirun, family):

@@ -29,8 +29,9 @@ def list_text_paths(schema, node, path="", depth=0):
     if node.get("type") == "string" or any(isinstance(each, str) for each in node.get("enum", ())):
         yield path
     parts = [*node.get("anyOf", ()), *node.get("prefixItems", ())]
-    parts += [node[name] for name in ("items", "additionalProperties") if isinstance(
-        node.get(name), dict)]
+    parts += [
+        node[name] for name in ("items", "additionalProperties") if isinstance(node.get(name), dict)
+    ]
     for part in parts:
         yield from list_text_paths(schema, part, path, depth + 1)
     for name, part in node.get("properties", {}).items():

@@ -25,12 +25,12 @@ from typing import IO, Any, cast
 
 from xfbench.base import atomic_files, digests
 from xfbench.base.errors import UsageError
-from xfbench.exchange.private_copies import PrivateCopies, read_originals
+from xfbench.exchange.private_copies import PrivateCopies
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
-from xfbench.store import merging, results_folder, tuning_results
+from xfbench.store import copies, merging, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 from xfbench.store.tuning_results import Tuning
 
@@ -74,7 +74,7 @@ def write_archive(
         )
     )
     count = 0
-    copies = PrivateCopies(source_store, warn)
+    private_copies = PrivateCopies(source_store, warn)
 
     def write_tar(file: IO[bytes]) -> None:
         nonlocal count
@@ -86,7 +86,7 @@ def write_archive(
             fileobj=cast(IO[bytes], gzip_file or file), mode="w", format=tarfile.USTAR_FORMAT
         ) as tar:
             for place, record in records:
-                copy, content = copies.copy_record(place, record)
+                copy, content = private_copies.copy_record(place, record)
                 _add_member(tar, f"records/{copy.id[7:]}.json", content, files)
                 count += 1
                 if searches:
@@ -94,11 +94,11 @@ def write_archive(
                 certificate_ids.update(certificate.find_certificate_ids(record, certificates))
             for certificate_id in sorted(certificate_ids):
                 if isinstance(certificates.get(certificate_id), Certificate):
-                    copy_id, content = copies.copy_certificate(certificate_id)
+                    copy_id, content = private_copies.copy_certificate(certificate_id)
                     _add_member(tar, f"certificates/{copy_id[7:]}.json", content, files)
             for search, stored in sorted(searches, key=lambda search: search[0].id):
                 if search.records and record_ids.issuperset(search.records):
-                    copy_id, content = copies.copy_search(stored)
+                    copy_id, content = private_copies.copy_search(stored)
                     _add_member(tar, f"{tuning_results.FOLDER}/{copy_id[7:]}.json", content, files)
             manifest = {"schema": SCHEMA, "files": files}
             _add_member(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
@@ -106,7 +106,7 @@ def write_archive(
             gzip_file.close()
 
     atomic_files.write(target, write_tar)
-    copies.remember()
+    private_copies.remember()
     return count
 
 
@@ -133,9 +133,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
         pass
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
-    existing_ids |= {
-        copy for copy, original in read_originals(target).items() if original in existing_ids
-    }
+    existing_ids = copies.ids_with_copies(target, existing_ids)
     new_count = known_count = 0
     for name, content in read_members_then_check_manifest(source):
         kind, identity = name.removesuffix(".json").split("/")

@@ -4,26 +4,22 @@ xfbench removes private names when it makes a document. Documents of earlier ver
 some. A copy that lacks them has another content, and therefore another id. Documents that name no
 one are copied as they are.
 
-The results folder remembers the ids of changed copies in `copies.json`. If a copy comes back to the
-folder that has its original, it is not imported.
+The results folder remembers the ids of changed copies (`xfbench/store/copies.py`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
 
-from xfbench.base import atomic_files, digests, private_names, safe_read
+from xfbench.base import digests, private_names, safe_read
 from xfbench.model import privacy
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES
-from xfbench.store import pack
+from xfbench.store import copies, pack
 from xfbench.store.results_folder import Place, Store, WarningHandler
-
-_FILE = "copies.json"
 
 
 class PrivateCopies:
@@ -68,8 +64,8 @@ class PrivateCopies:
 
     def copy_certificates(self, certificate_ids: Iterable[str]) -> list[tuple[Certificate, bytes]]:
         """Return each certificate without private names, and the content of its file."""
-        copies = [self.copy_certificate(each)[1] for each in certificate_ids]
-        return [(Certificate.read(content), content) for content in copies]
+        contents = [self.copy_certificate(each)[1] for each in certificate_ids]
+        return [(Certificate.read(content), content) for content in contents]
 
     def copy_search(self, content: bytes) -> tuple[str, bytes]:
         """Return id and content of the search without private names.
@@ -77,9 +73,9 @@ class PrivateCopies:
         Call it after `copy_record` for all records of the search.
         """
         document = json.loads(content)
-        copies = {original: copy for copy, original in self._original_by_copy.items()}
+        new_ids = {original: copy for copy, original in self._original_by_copy.items()}
         private = privacy.make_private(document, self._names)
-        private["records"] = [copies.get(each, each) for each in private.get("records", ())]
+        private["records"] = [new_ids.get(each, each) for each in private.get("records", ())]
         if private == document:
             return str(document["id"]), content
         sealed = self._seal(private)
@@ -87,14 +83,8 @@ class PrivateCopies:
 
     def remember(self) -> None:
         """Write the ids of changed copies to the results folder, if it can be written."""
-        if not self._original_by_copy:
-            return
-        known = read_originals(self._source)
-        if known.keys() >= self._original_by_copy.keys():
-            return
-        with suppress(OSError):
-            text = json.dumps({**known, **self._original_by_copy}, indent=1) + "\n"
-            atomic_files.write(self._source.folder / _FILE, text.encode())
+        if self._original_by_copy:
+            copies.remember_originals(self._source, self._original_by_copy)
 
     def _copy_certificate(self, certificate_id: str) -> tuple[str, bytes]:
         """Return the id of the copy, and its content; empty if the copy is the original."""
@@ -121,13 +111,3 @@ class PrivateCopies:
         private["id"] = digests.of_json(private)
         self._original_by_copy[private["id"]] = original
         return (json.dumps(private, indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def read_originals(store: Store) -> dict[str, str]:
-    """Return the id of the original of each changed copy that was exported from `store`."""
-    try:
-        content = safe_read.read_bytes(store.folder / _FILE, MAX_DOCUMENT_BYTES)
-        document = json.loads(content)
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}

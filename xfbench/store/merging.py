@@ -17,7 +17,7 @@ from xfbench.base.errors import UsageError
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
-from xfbench.store import pack, results_folder, tuning_results
+from xfbench.store import copies, pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
 
@@ -29,6 +29,7 @@ def merge_stores(sources: Sequence[Store], target: Store, warn: WarningHandler) 
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
+    existing_ids = copies.ids_with_copies(target, existing_ids)
     new_count = known_count = 0
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
@@ -63,6 +64,7 @@ def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int,
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
+    existing_ids = copies.ids_with_copies(target, existing_ids)
     new_count = known_count = 0
     for line, record in results_folder.read_records_of_pack(source, warn, (), ()):
         if record.id in existing_ids:
