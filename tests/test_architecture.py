@@ -51,6 +51,12 @@ READ_CLOCKS = (
 )
 # All other messages go through `terminal_text`, which escapes control characters.
 WRITE_STDERR = ("xfbench.base.terminal_text", "xfbench.cli")
+# Generators of files, and the measuring process of `roofline`: they print no text of others.
+PRINT_PLAINLY = (
+    *("xfbench.base.terminal_text", "xfbench.host.roofline", "xfbench.model.record"),
+    *("xfbench.rendering.schema_page", "xfbench.rendering.published_page"),
+    "xfbench.environments.debian",
+)
 FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
 TRANSLATION_MODULES = (
     *("train", "graph", "pooling", "update", "exchange", "compiled"),
@@ -129,10 +135,33 @@ def find_violations(module, source):
         clocks = CLOCKS if area_name in WORKER_SIDE else STOPWATCHES
         if has_prefix(name, clocks) and module not in READ_CLOCKS:
             violations.append(f"{module} reads a clock: {name}")
-        is_output = name == "sys.stderr" or name.endswith("console.print")
-        if is_output and area_name in ("driver", "launchers") and module not in WRITE_STDERR:
-            violations.append(f"{module} writes to the terminal: {name}")
+    if area_name in ("driver", "launchers"):
+        violations += find_output_violations(tree, module)
     return violations
+
+
+def find_output_violations(tree, module):
+    """Return a line for each place where a module prints text that is not escaped."""
+    for name in find_names(tree, module):
+        is_output = name == "sys.stderr" or name.endswith("console.print")
+        if is_output and module not in WRITE_STDERR:
+            yield f"{module} writes to the terminal: {name}"
+    if module not in PRINT_PLAINLY and prints(tree):
+        yield f"{module} prints without `print_legibly`"
+
+
+def prints(tree):
+    """Return whether a module uses Python's own `print`, or another way to standard output."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    names |= {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    replaced = any(
+        alias.name == "print_legibly" and alias.asname == "print"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    )
+    outputs = {"sys.stdout.write", "typer.echo", "typer.secho", "click.echo", "rich.print"}
+    return bool(names & outputs) or ("print" in names and not replaced)
 
 
 @every_module
@@ -211,6 +240,10 @@ def test_module_follows_the_architecture_rules(module):
         ("xfbench.analysis.comparison", "import sys\nprint(1, file=sys.stderr)"),
         ("xfbench.analysis.comparison", "from sys import stderr"),
         ("xfbench.progress", "console.print('[/x]')"),
+        ("xfbench.cli.data", "print('x')"),
+        ("xfbench.cli.data", "def f():\n    return map(print, 'x')"),
+        ("xfbench.cli.data", "import typer\ntyper.echo('x')"),
+        ("xfbench.analysis.comparison", "import sys\nsys.stdout.write('x')"),
         ("xfbench.execution.job_queue", "told(console.print)"),
     ],
 )
@@ -248,6 +281,10 @@ def test_architecture_check_refuses_a_violation(module, source):
             "from xfbench.model import adapter\nfrom xfbench.launchers import mpi",
         ),
         ("xfbench.worker.trace", "started = options.time.time"),
+        (
+            "xfbench.cli.data",
+            "from xfbench.base.terminal_text import print_legibly as print\nprint('x')",
+        ),
         ("xfbench.worker.trace", "import sys\nprint(1, file=sys.stderr)"),
     ],
 )

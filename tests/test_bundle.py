@@ -388,6 +388,7 @@ def test_processor_without_a_model_gets_a_generic_architecture(monkeypatch):
 
 
 def test_worker_facts_describe_the_same_machine_as_the_driver():
-    assert machine.machine_from_facts(host.machine_facts()) == machine.describe_machine()
+    here = machine.describe_machine().model_copy(update={"hostname_hash": ""})
+    assert machine.machine_from_facts(host.machine_facts()) == here
     with pytest.raises(ValueError, match="facts of the machine are invalid"):
         machine.machine_from_facts({"vendor": "x"})

@@ -197,6 +197,17 @@ def read_until(user_end, *words):
     return received.decode()
 
 
+@pytest.mark.parametrize(
+    ("listener", "status", "is_named"),
+    [(progress.Lines, "ok", True), (progress.Bar, "ok", False), (progress.Bar, "invalid", True)],
+)
+def test_other_programs_are_named_on_the_screen(record, capsys, listener, status, is_named):
+    arguments = [Console(file=io.StringIO())] if listener is progress.Bar else []
+    launch = record(fields={"status": status, "reason": "noisy"})
+    listener(*arguments).other_programs(launch, "stress (pid 7) used 1.0 cores")
+    assert ("during this launch, stress (pid 7)" in capsys.readouterr().err) == is_named
+
+
 @pytest.fixture
 def start_long_run(terminal, tmp_path):
     """A function that starts a run of more than 30 minutes on the terminal."""

@@ -126,6 +126,10 @@ class Lines(Messages):
         self._progress.count_launch(record)
         self.message(_format_line(record, self._progress))
 
+    def other_programs(self, record: Record, programs: str) -> None:
+        """Print which programs ran beside the launch."""
+        self.message(f"  during this launch, {programs}")
+
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """After an interrupt, print how to continue."""
         if interrupted:
@@ -166,7 +170,7 @@ class Bar(Lines):
     def verification_progress(self, text: str) -> None:
         """Show the line until the next one."""
         if self._status:
-            self._status.update(Text(text))
+            self._status.update(Text(make_legible(text)))
 
     def verification_ended(self, equal: int, kinds: int, reused: int, seconds: float) -> None:
         """Print how many kinds of cells are equal."""
@@ -191,7 +195,7 @@ class Bar(Lines):
         """Show the launch in the bar."""
         if self._bar:
             parts = [request.label(), self._progress.remaining_time]
-            description = " · ".join(filter(None, parts))
+            description = make_legible(" · ".join(filter(None, parts)))
             self._bar.update(self._task, description=description)
             self._draw()
 
@@ -203,6 +207,11 @@ class Bar(Lines):
             self._draw()
         if record.status != "ok":
             self.message(_format_line(record, self._progress))
+
+    def other_programs(self, record: Record, programs: str) -> None:
+        """If the launch is not ok, print which programs ran beside it."""
+        if record.status != "ok":
+            super().other_programs(record, programs)
 
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Remove the bar. After an interrupt, print how to continue."""

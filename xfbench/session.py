@@ -79,6 +79,12 @@ class Listener:
     def launch_ended(self, record: Record) -> None:
         """Handle the end of one launch. Its record is stored already."""
 
+    def other_programs(self, record: Record, programs: str) -> None:
+        """Handle the names of other programs that ran during the launch that has just ended.
+
+        The record counts these programs and does not name them.
+        """
+
     def launches_ended(self, count: int, store: Store, interrupted: bool) -> None:
         """Handle the end of the launches: `count` were done, perhaps until an interrupt."""
 
@@ -314,12 +320,14 @@ class Session:
             placed_request = request.model_copy(
                 update={"session": self.id, "position": next(self._positions)}
             )
-            record, folder = run_launch(placed_request, self.context, protocol)
+            record, folder, programs = run_launch(placed_request, self.context, protocol)
             self.context.store.add(record, folder)
             if record.status in ("unsupported", "unavailable"):
                 finished.add(cell)
             records[cell].append(record)
             self._tell(Listener.launch_ended, record)
+            if programs:
+                self._tell(Listener.other_programs, record, programs)
             yield record
 
     def say(self, text: str) -> None:
@@ -403,7 +411,7 @@ def _prepare(
                 adapter.load(name.partition(":")[0], revision), pythons.get(name), say, site
             )
         except UnavailableError as error:
-            context.unavailable[key] = job.redact_names(str(error))
+            context.unavailable[key] = job.redact_hosts(str(error))
             say(f"{key}: unavailable: {error}")
     for allocator in filter(None, dict.fromkeys(allocator_names)):
         if allocator in context.allocators or allocator in context.unallocated:
@@ -412,7 +420,7 @@ def _prepare(
             allocators.ensure_library(allocator, say)
             context.allocators.add(allocator)
         except UnavailableError as error:
-            context.unallocated[allocator] = job.redact_names(str(error))
+            context.unallocated[allocator] = job.redact_hosts(str(error))
             say(f"{allocator}: unavailable: {error}")
 
 

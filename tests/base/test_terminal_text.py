@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from xfbench.base.terminal_text import make_legible, print_in_any_encoding
+from xfbench.base.terminal_text import make_legible, print_in_any_encoding, print_legibly
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,21 @@ from xfbench.base.terminal_text import make_legible, print_in_any_encoding
 )
 def test_legible_escapes_control_characters_and_shortens_text(text, shown):
     assert make_legible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("\x1b[1mbold\x1b[0m\x1b[31m", "\x1b[1mbold\x1b[0m\x1b[31m"),
+        ("a\nb\tc ×", "a\nb\tc ×"),
+        ("\x1b]0;title\x07 \x1b[2J\x1b[8m", "\\x1b]0;title\\x07 \\x1b[2J\\x1b[8m"),
+        ("\x9b2J \u202e \r", "\\x9b2J \\u202e \\r"),
+        ("w" * 5000, "w" * 5000),
+    ],
+)
+def test_printing_escapes_all_but_lines_and_styles(capsys, text, printed):
+    print_legibly(text, 1, sep=" – ")
+    assert capsys.readouterr().out == f"{printed} – 1\n"
 
 
 @pytest.mark.parametrize(

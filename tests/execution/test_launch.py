@@ -330,13 +330,16 @@ subprocess.run([sys.executable, "-c", BURN])
 
 
 @pytest.mark.alone
-def test_busy_process_beside_a_launch_is_named_in_its_record(
+def test_busy_process_beside_a_launch_is_counted_in_its_record(
     launch_fake, judge_changed_reply, burner
 ):
     finished_launch = launch_fake(fake_framework.SLOW)
-    assert "burner" in [process.name for process in finished_launch[0].conditions.competing]
+    competing = finished_launch[0].conditions.competing
+    assert {(process.name, process.pid) for process in competing} == {("another process", None)}
+    assert max(process.cpus for process in competing) > 0.2
+    assert "burner" not in finished_launch[0].model_dump_json()
     strict_record = judge_changed_reply(finished_launch, lambda reply: None, strict=True)
-    assert strict_record.status == "invalid" and "burner (pid" in strict_record.reason
+    assert strict_record.status == "invalid" and "another process used" in strict_record.reason
 
 
 def test_lars_is_unsupported_without_adapter_support(fake_adapter, cell, tmp_path):

@@ -5,11 +5,13 @@ import os
 import shlex
 import shutil
 import signal
+import stat
 import subprocess
 import threading
 import time
 from functools import partial
 
+import psutil
 import pytest
 
 from tests import debian
@@ -19,7 +21,7 @@ from tests.faults.driver import build_command
 from tests.remaining_processes import list_ranks, list_workers, wait_for
 from xfbench.base.errors import UnavailableError
 from xfbench.environments import environment
-from xfbench.execution import dry_run
+from xfbench.execution import dry_run, job
 from xfbench.launchers import mpi
 from xfbench.model import adapter
 from xfbench.model.plan import Plan
@@ -61,6 +63,38 @@ def test_ranks_train_and_write_separate_output_files(launch_under_mpirun, family
     names = {path.name for path in folder.iterdir()}
     assert {"stdout", "stdout.1", "stderr.1", "reply.1.json", "stdout.start"} <= names
     assert not any("XFBENCH_WATCH" in (folder / name).read_text() for name in ("command.json",))
+
+
+def test_token_of_the_watch_is_on_no_command_line(launch_under_mpirun, family, tmp_path):
+    """Command lines of all processes are read while the ranks train."""
+    lines, modes = set(), set()
+
+    def look():
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and len(list_ranks(tmp_path)) < 2:
+            time.sleep(0.05)
+        for file in tmp_path.rglob("watch"):
+            modes.add((stat.S_IMODE(file.stat().st_mode), file.read_text().rpartition(":")[2]))
+        for process in psutil.process_iter(["cmdline"]):
+            lines.add(" ".join(process.info["cmdline"] or ()))
+
+    looker = threading.Thread(target=look)
+    looker.start()
+    record, folder = launch_under_mpirun(SLOW)
+    looker.join()
+    assert record.status == "ok", record.reason
+    [(mode, token)] = modes
+    assert mode == 0o600 and len(token) == 32
+    assert any("XFBENCH_WATCH=watch" in line for line in lines)
+    assert not [line for line in lines if token in line]
+    assert not (folder / "watch").exists()
+
+
+@pytest.mark.parametrize(("code", "reads_file"), [(b"ADDRESS_FILE = 1", True), (b"ADDRESS", False)])
+def test_workers_of_earlier_revisions_get_the_address_itself(monkeypatch, code, reads_file):
+    monkeypatch.setattr(job.worker_archive, "read_worker_files", lambda _: {"watch.py": code})
+    assert job._reads_address_from_file("a" * 40) == reads_file
+    assert job._reads_address_from_file(None)
 
 
 def test_ranks_under_mpirun_are_pinned_to_sockets(launch_under_mpirun, family):

@@ -48,7 +48,7 @@ def test_free_or_silent_gpu_has_no_defect(gpu):
 @pytest.mark.parametrize(
     ("update", "message"),
     [
-        ({"others": ("python3", "nvidia-cuda")}, "was shared with python3, nvidia-cuda: wait"),
+        ({"others": ("python3", "nvidia-cuda")}, "was shared with 2 other processes: wait"),
         ({"busy_before": 0.37}, "was busy for 37% of the time before the launch used it"),
         ({"slowed_seconds": {"thermal": 0.2}}, "slowed down (thermal; 0.2 s of 10.0 s, 61 °C)"),
         ({"slowed_by": ("hardware thermal slowdown",)}, "(hardware thermal slowdown; 0.0 s"),
@@ -324,7 +324,10 @@ def test_pinned_rank_is_near_its_gpu(launch_with_gpu):
 def test_process_on_another_gpu_is_noise_not_a_defect(launch_with_gpu, nvidia_smi):
     record = launch_with_gpu(nvml.write_device)
     assert record.status == "ok", record.reason
-    assert conditions.list_record_disturbances(record)[-1] == "other computed on a GPU of this node"
+    assert (
+        conditions.list_record_disturbances(record)[-1]
+        == "another process computed on a GPU of this node"
+    )
 
 
 def test_gpus_hidden_by_cuda_visible_devices_are_ignored(nvidia_smi, monkeypatch):

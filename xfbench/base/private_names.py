@@ -1,23 +1,161 @@
-"""Removal and detection of private names: names of hosts and users in text for other people.
+"""Private names in text for other people: names of hosts and users, and paths of their folders.
 
-- `make_private_text_redactor` removes names that are known. For example, files of other tools list
-  the names of their hosts and users.
-- `describe_private_name` finds host names of which only hashes are known. xfbench's records contain
-  such hashes. A word is a host name if a record contains the hash of the word.
+- `known_names` collects the names of this user, of this host and of this process's folders.
+- `mask_known_names` removes them from a text, with all paths outside of the system's folders.
+- `make_private_text_redactor` removes names that a file states. For example, files of other tools
+  list the names of their hosts and users.
+- `describe_private_name` finds names in text of other people. Of their hosts, only hashes are
+  known: records contain them. A word is a host name if a record contains the hash of the word.
+
+`xfbench/model/privacy.py` decides which fields of a record are masked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
+import platform
+import pwd
 import re
+import secrets
+import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import platformdirs
+
+from xfbench.base.errors import UsageError
 
 _REPLACEMENT = "…"
-_HOME_USER = re.compile(r"(?<![\w.-])/(?:home|Users|users)/+([^\s/\"'<>|:;,)\]}]+)")
+_NAME = r"[^\s/\"'<>|:;,)\]}]+"
+# Folders that contain a folder for each user, on the file systems of usual clusters.
+_HOME_PARENTS = (
+    r"(?:home|work|scratch|corral-repl|stockyard)\d*/+\d{3,}",  # /work2/05311
+    r"(?:[\w.-]+/+)*(?:home|homes|Users|users|jusers)\d*(?:/+\w)?",  # /global/homes/n
+    r"(?:lustre|gpfs|beegfs|nfs|mnt|p|pscratch|global|cluster|net|network|vast|ceph|ptmp|export)"
+    r"/+(?:[\w.-]+/+){0,2}?(?:scratch|work|projects?|sd|u\d*|user|data)\d*(?:/+\w)?",
+    r"(?:scratch|work|workspace|ptmp|pscratch)(?:[\d_-]\w*)?(?:/+(?:users?|\w))?",
+)
+_PATH_START = r"(?<![\w.…/~-])(?:file://)?(?!(?<=:)//)"  # not the "//" of another URL
+_HOME_USER = re.compile(rf"{_PATH_START}/+(?:{'|'.join(_HOME_PARENTS)})/+({_NAME})")
+_PATH = re.compile(rf"{_PATH_START}(?:/+{_NAME}){{2,}}")
+# Folders of the system, whose paths name no user: they say which library or device was used.
+_SYSTEM_FOLDERS = {
+    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "run", "sbin"),
+    *("sys", "usr", "nix", "cvmfs"),
+}
+_PUBLIC_SUBFOLDERS = ("/dev/shm/", "/run/user/", "/opt/tmp/", "/usr/tmp/", "/usr/local/home/")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _MAX_HOST_NAME = 253  # characters of a host name
+_MIN_SALT_BYTES, _MAX_SALT_BYTES = 16, 1000
+# Names of users and hosts that many machines share. They say nothing about a person.
+_SHARED_NAMES = {
+    *("root", "nobody", "user", "users", "admin", "guest", "test", "runner", "ubuntu", "debian"),
+    *("centos", "rocky", "ec2-user", "jovyan", "vagrant", "docker", "build"),
+    *("localhost", "node", "host", "login", "server", "cpu", "gpu", "vm"),
+}
+_FOLDER_VARIABLE = re.compile(
+    r"HOME|PWD|TMPDIR|SCRATCH|WORK|PROJECT|STORE|DATA|(?:\w+_)?(?:SCRATCH|WORK|PROJECT|STORE)\w*"
+    r"|XFBENCH_(?:HOME|RESULTS|DATA)|XDG_\w+_HOME"
+)
+
+
+@dataclass(frozen=True)
+class KnownNames:
+    """Private names that are known here.
+
+    - `words`: names of users and hosts.
+    - `folders`: absolute paths of folders, the longest first.
+    """
+
+    words: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+def known_names(folders: Iterable[Path] = ()) -> KnownNames:
+    """Return the names of this user and this host, and the folders of this user and process.
+
+    The folders are `folders`, the working folder, and those that variables such as HOME and SCRATCH
+    name. System folders are left out.
+    """
+    try:
+        account = pwd.getpwuid(os.getuid())
+        users, homes = [account.pw_name], [account.pw_dir]
+    except KeyError:  # a user without an account, as in some containers
+        users, homes = [], []
+    users += [os.environ.get(name, "") for name in ("USER", "LOGNAME", "SLURM_JOB_USER")]
+    homes += [text for name, text in os.environ.items() if _FOLDER_VARIABLE.fullmatch(name)]
+    homes += [str(Path.cwd()) if _has_working_folder() else "", *map(str, folders)]
+    node = platform.node()
+    words = {name for name in (*users, node, node.partition(".")[0]) if _is_personal(name)}
+    paths = {
+        path
+        for folder in homes
+        if (path := os.path.normpath(folder)).count("/") > 1 and not _is_system_path(path + "/")
+    }
+    return KnownNames(
+        tuple(sorted(words, key=lambda word: (-len(word), word))),
+        tuple(sorted(paths, key=lambda path: (-len(path), path))),
+    )
+
+
+def _has_working_folder() -> bool:
+    try:
+        Path.cwd()
+    except OSError:  # it was deleted
+        return False
+    return True
+
+
+def _is_personal(name: str) -> bool:
+    return 1 < len(name) <= _MAX_HOST_NAME and name.lower() not in _SHARED_NAMES
+
+
+def _is_system_path(path: str) -> bool:
+    return path.split("/")[1] in _SYSTEM_FOLDERS and not path.startswith(_PUBLIC_SUBFOLDERS)
+
+
+def mask_known_names(text: str, names: KnownNames) -> str:
+    """Return the text without private names. An ellipsis ("…") replaces each of them.
+
+    Besides `names`, these are private:
+
+    - Email addresses, and user names and passwords in URLs.
+    - The folders of all absolute paths, except those of the system. The last part of a path stays
+      if it does not name a user: "/scratch/NAME/run/x.json" becomes "…/x.json".
+    """
+    if "/" in text:
+        text = _PASSWORD.sub(_REPLACEMENT, text)
+        for folder in names.folders:
+            text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?![\w.-])", _REPLACEMENT, text)
+        text = _HOME_USER.sub(_REPLACEMENT, text)
+        text = _PATH.sub(_mask_path, text)
+    if "@" in text:
+        text = _EMAIL.sub(_REPLACEMENT, text)
+    for word in names.words:
+        if word.lower() in text.lower():
+            text = _word_pattern([word]).sub(_REPLACEMENT, text)
+    return text
+
+
+def _mask_path(match: re.Match[str]) -> str:
+    path = match[0].removeprefix("file://")
+    if _is_system_path(os.path.normpath("/" + path.lstrip("/")) + "/"):
+        return match[0]
+    parts = [part for part in path.split("/") if part]
+    return f"{_REPLACEMENT}/{parts[-1]}" if len(parts) > 3 else _REPLACEMENT
+
+
+def _word_pattern(words: Iterable[str]) -> re.Pattern[str]:
+    alternatives = "|".join(map(re.escape, words))
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
 
 
 def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], str]:
@@ -33,16 +171,14 @@ def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], st
     """
     variants = {variant for name in extra_names for variant in (name, name.partition(".")[0])}
     searchable = [variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME]
-    alternatives = "|".join(
-        map(re.escape, sorted(searchable, key=lambda variant: (-len(variant), variant)))
-    )
-    pattern = re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
+    names = sorted(searchable, key=lambda variant: (-len(variant), variant))
+    pattern = _word_pattern(names)
 
     def redact_private_text(text: str) -> str:
         redacted = _HOME_USER.sub(
             _REPLACEMENT, _EMAIL.sub(_REPLACEMENT, _PASSWORD.sub(_REPLACEMENT, text))
         )
-        return pattern.sub(_REPLACEMENT, redacted) if alternatives else redacted
+        return pattern.sub(_REPLACEMENT, redacted) if names else redacted
 
     return redact_private_text
 
@@ -51,7 +187,8 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     """Describe one private name in a text, or return None if the text has none.
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
-    if `host_hashes` contains the `host_hash` of the word or of a part of the word.
+    if `host_hashes` contains the hash of the word or of a part of the word. Hashes of others, which
+    have another salt, find no names.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
@@ -60,11 +197,55 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     for word in dict.fromkeys(_WORD.findall(text)):
         candidates = (word, word.partition(".")[0], *word.split("_"))
         for candidate in candidates:
-            if len(candidate) <= _MAX_HOST_NAME and host_hash(candidate) in host_hashes:
+            if len(candidate) > _MAX_HOST_NAME:
+                continue
+            if {host_hash(candidate), host_hash_of_earlier_versions(candidate)} & {*host_hashes}:
                 return f"the host {candidate}"
     return None
 
 
 def host_hash(name: str) -> str:
-    """Return the hash of a host name as a record's `machine.hostname_hash` has it."""
-    return hashlib.sha256(name.encode()).hexdigest()[:16]
+    """Return the hash of a host name as a record's `machine.hostname_hash` has it.
+
+    The hash has a salt that only this user knows. Without it, anyone could try usual names.
+    """
+    key = read_or_create_salt(salt_file())
+    return hmac.new(key, name.encode(errors="surrogateescape"), "sha256").hexdigest()[:16]
+
+
+def host_hash_of_earlier_versions(name: str) -> str:
+    """Return the hash of a host name in records of earlier versions, which have no salt."""
+    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def salt_file() -> Path:
+    """Return the path of the file with the salt for host names."""
+    return platformdirs.user_config_path("xfbench") / "host-salt"
+
+
+@cache
+def read_or_create_salt(file: Path) -> bytes:
+    """Return the salt in `file`. If the file does not exist, write it with a random salt.
+
+    If the file can be neither read nor written, the salt is for this process only. Raises
+    UsageError if the file does not contain a salt, or if others may write to it.
+    """
+    salt = secrets.token_hex(32).encode() + b"\n"
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
+        with os.fdopen(descriptor, "wb") as draft_file:
+            draft_file.write(salt)
+        with suppress(OSError):  # another process was faster
+            os.link(draft, file, follow_symlinks=False)
+        Path(draft).unlink()
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return salt
+    with os.fdopen(descriptor, "rb") as salt_file:
+        status = os.fstat(descriptor)
+        stored = salt_file.read(_MAX_SALT_BYTES) if stat.S_ISREG(status.st_mode) else b""
+    if len(stored) < _MIN_SALT_BYTES or status.st_mode & stat.S_IWOTH:
+        raise UsageError(f"{file} is not a salt for host names of yours: delete it")
+    return stored

@@ -29,8 +29,10 @@ FIELD_LENGTH, MAX_LENGTH = 240, 1200
 # unassigned characters, line separators and paragraph separators.
 _INVISIBLE = ("Cf", "Cc", "Cs", "Co", "Cn", "Zl", "Zp")
 _PRINTABLE_ASCII = re.compile(r"[ -~]*")
+_PRINTABLE_LINES = re.compile(r"[ -~\n]*")
 _MAX_MARKS = 3
 _STYLE_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33}
+_STYLE = re.compile(rf"\x1b\[(?:0|{'|'.join(map(str, _STYLE_CODES.values()))})m")
 
 # Replacements of characters that an output's encoding lacks. Other accents are left out.
 _PLAIN = {
@@ -143,7 +145,31 @@ def add_style(text: str, style: str) -> str:
 
 def remove_style(text: str) -> str:
     """Return the text without what `add_style` added."""
-    return re.sub(r"\x1b\[\d+m", "", text)
+    return _STYLE.sub("", text)
+
+
+def print_legibly(*values: object, sep: str = " ", end: str = "\n", flush: bool = False) -> None:
+    """Print values on standard output like `print`, with invisible characters escaped.
+
+    Commands use it instead of `print`. Line ends, tabs and the styles of `add_style` stay.
+    """
+    text = sep.join(map(str, values))
+    if not _PRINTABLE_LINES.fullmatch(text):
+        parts = _STYLE.split(text)
+        styles = [*_STYLE.findall(text), ""]
+        text = "".join(
+            _escape_all_invisible(part) + style for part, style in zip(parts, styles, strict=True)
+        )
+    print(text, end=end, flush=flush)
+
+
+def _escape_all_invisible(text: str) -> str:
+    return "".join(
+        _escape_character(character)
+        if character not in "\n\t" and unicodedata.category(character) in _INVISIBLE
+        else character
+        for character in text
+    )
 
 
 def is_interactive() -> bool:

@@ -19,6 +19,7 @@ import typer
 from xfbench.base import paths
 from xfbench.base.errors import XfbenchError, disk_or_limit_error_message
 from xfbench.base.terminal_text import print_in_any_encoding, say
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.version import __version__
 from xfbench.cli import (
     compare,

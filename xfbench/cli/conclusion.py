@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from xfbench.analysis import leaderboard
 from xfbench.analysis.leaderboard import NO_CERTIFICATE, Table
 from xfbench.base import paths, revisions
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import terminal_width
 from xfbench.base.wording import pluralize
 from xfbench.model import certificate, origins

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xfbench.base.terminal_text import say, terminal_width
+from xfbench.base.terminal_text import make_legible, say, terminal_width
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import JsonOption
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ def _make_data_set(
     skip_damaged: bool,
     as_json: bool,
 ) -> None:
-    from xfbench.base import paths
+    from xfbench.base import paths, private_names
     from xfbench.datasets import writing
     from xfbench.datasets.manifest import Preprocessing
 
@@ -329,6 +330,11 @@ def _make_data_set(
     )
     for remark in source.remarks:
         say(remark)
+    if private_names.mask_known_names(source.name, private_names.known_names()) != source.name:
+        say(
+            f"the name {source.name} names you, and records will contain it: choose another one "
+            "with --as"
+        )
     target = (data_set_folder or paths.data() / f"{source.name}-{format_name}").absolute()
     with _open_progress() as report:
         manifest = writing.make_data_set(
@@ -383,6 +389,7 @@ def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
     On a terminal, it shows a bar. Elsewhere, it prints a line for every 10 %.
     """
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     console = Console(stderr=True)
@@ -392,7 +399,7 @@ def _open_progress() -> Iterator[Callable[[str, int, int], None]]:
 
             def update_bar(name: str, done: int, total: int) -> None:
                 if name not in tasks:
-                    tasks[name] = bars.add_task(name, total=total)
+                    tasks[name] = bars.add_task(escape(make_legible(name)), total=total)
                 bars.update(tasks[name], completed=done)
 
             yield update_bar

@@ -6,6 +6,7 @@ import json
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import JsonOption
 
 app = typer.Typer(

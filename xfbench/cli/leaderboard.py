@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.errors import UsageError
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.options import (
     FrameworkFilterOption,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import terminal_width
 from xfbench.cli.options import JsonOption
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FigureFormatOption,

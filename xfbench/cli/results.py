@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xfbench.base.terminal_text import make_legible, say, terminal_width
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import (
     FrameworkFilterOption,
     JsonOption,
@@ -365,7 +366,7 @@ def export(
         first = list(itertools.islice(stored, 1))
         if conditions and not first:
             fail_without_match(record_index, conditions)
-        count = write(file, itertools.chain(first, stored), store)
+        count = write(file, itertools.chain(first, stored), store, say)
     for line in record_index.damaged:
         say(line)
     print(json.dumps({"exported": count}) if as_json else f"{count} records written to {file}")

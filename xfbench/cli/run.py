@@ -12,6 +12,7 @@ import typer
 
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import is_interactive, say, terminal_width
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import parse_options, with_settings
 from xfbench.model import settings
 

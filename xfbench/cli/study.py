@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.cli.completion import complete_studies
 from xfbench.cli.options import (

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.cli.options import (
     check_output_file,
     framework_option,

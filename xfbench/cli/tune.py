@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import say, terminal_width
 from xfbench.base.wording import pluralize
 from xfbench.cli.options import (

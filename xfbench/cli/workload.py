@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import terminal_width
 from xfbench.cli.options import JsonOption
 

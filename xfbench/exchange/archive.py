@@ -1,8 +1,9 @@
 """Archives: records, their certificates and tuning searches in one file (`xfbench.archive/1`).
 
 An archive is a tar file with the members `records/<id>.json`, `certificates/<id>.json` and
-`tuned/<id>.json`. Each member has the same bytes as the file in the results folder. A record from a
-pack is written as a single record file. A tuning search is included if all its launches are among
+`tuned/<id>.json`. Each member has the same bytes as the file in the results folder, unless that
+file has private names (`private_copies.py`). A record from a pack is written as a single record
+file. A tuning search is included if all its launches are among
 the records. The last member is `manifest.json`, with the size and digest of each other member. The
 same contents always give the same archive.
 
@@ -25,11 +26,12 @@ from typing import IO, Any, cast
 
 from xfbench.base import atomic_files, digests, strict_json, tar_files
 from xfbench.base.errors import UsageError
+from xfbench.exchange.private_copies import PrivateCopies
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, SealedDocument
-from xfbench.store import merging, pack, results_folder, tuning_results
+from xfbench.store import copies, merging, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 from xfbench.store.tuning_results import Tuning
 
@@ -62,13 +64,16 @@ def is_archive(file: Path) -> bool:
 
 
 def write_archive(
-    target: Path, records: Iterable[tuple[Place, Record]], source_store: Store
+    target: Path,
+    records: Iterable[tuple[Place, Record]],
+    source_store: Store,
+    warn: WarningHandler = results_folder.ignore_warning,
 ) -> int:
     """Write an archive to the file `target`, and return its number of records.
 
     The records, their certificates and the searches come from `source_store`. The archive is
-    compressed with gzip unless the suffix of `target` is ".tar". Raises OSError if a file cannot be
-    read or written.
+    compressed with gzip unless the suffix of `target` is ".tar". `warn` gets a message for each
+    private name in the settings of records. Raises OSError if a file cannot be read or written.
     """
     certificates = certificate.read_certificates(source_store.folder)
     searches = list(
@@ -77,6 +82,7 @@ def write_archive(
         )
     )
     count = 0
+    private_copies = PrivateCopies(source_store, warn)
 
     def write_tar(file: IO[bytes]) -> None:
         nonlocal count
@@ -88,29 +94,27 @@ def write_archive(
             fileobj=cast(IO[bytes], gzip_file or file), mode="w", format=tarfile.USTAR_FORMAT
         ) as tar:
             for place, record in records:
-                content = place.content()
-                if place.length is not None:
-                    content = pack.to_record_file_content(content)
-                _add_member(tar, f"records/{record.id[7:]}.json", content, files)
+                copy, content = private_copies.copy_record(place, record)
+                _add_member(tar, f"records/{copy.id[7:]}.json", content, files)
                 count += 1
                 if searches:
                     record_ids.add(record.id)
                 certificate_ids.update(certificate.find_certificate_ids(record, certificates))
             for certificate_id in sorted(certificate_ids):
                 if isinstance(certificates.get(certificate_id), Certificate):
-                    content = source_store.certificate_path(certificate_id).read_bytes()
-                    _add_member(tar, f"certificates/{certificate_id[7:]}.json", content, files)
-            for search, content in sorted(searches, key=lambda search: search[0].id):
+                    copy_id, content = private_copies.copy_certificate(certificate_id)
+                    _add_member(tar, f"certificates/{copy_id[7:]}.json", content, files)
+            for search, stored in sorted(searches, key=lambda search: search[0].id):
                 if search.records and record_ids.issuperset(search.records):
-                    _add_member(
-                        tar, f"{tuning_results.FOLDER}/{search.id[7:]}.json", content, files
-                    )
+                    copy_id, content = private_copies.copy_search(stored)
+                    _add_member(tar, f"{tuning_results.FOLDER}/{copy_id[7:]}.json", content, files)
             manifest = {"schema": SCHEMA, "files": files}
             _add_member(tar, _MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode(), {})
         if gzip_file:
             gzip_file.close()
 
     atomic_files.write(target, write_tar)
+    private_copies.remember()
     return count
 
 
@@ -137,6 +141,7 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
         pass
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
+    existing_ids = copies.ids_with_copies(target, existing_ids)
     counts: Counter[str] = Counter()
     members = read_members_then_check_manifest(source)
     for batch in merging.in_batches(members, lambda member: len(member[1])):

@@ -10,7 +10,7 @@ import csv
 import io
 import itertools
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,11 +19,12 @@ import duckdb
 from xfbench.base import atomic_files
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive
+from xfbench.exchange.private_copies import PrivateCopies
 from xfbench.model.record import Record
 from xfbench.rendering.formats import escape_csv_formula
 from xfbench.rendering.record_listing import valid_images_per_second
 from xfbench.store import indexing
-from xfbench.store.results_folder import Place, Store
+from xfbench.store.results_folder import Place, Store, WarningHandler
 
 StoredRecords = Iterable[tuple[Place, Record]]
 _BATCH_RECORDS = 4096
@@ -31,11 +32,12 @@ _DERIVED_COLUMN = "images_per_second"
 HEADER = ("id", *indexing.COLUMN_TYPES, _DERIVED_COLUMN)
 
 
-def choose_file_writer(target: Path) -> Callable[[Path, StoredRecords, Store], int]:
+def choose_file_writer(target: Path) -> Callable[[Path, StoredRecords, Store, WarningHandler], int]:
     """Choose a file format by the ending of `target`. Return the function that writes this format.
 
-    Call the function with the path of the file, the records and their results folder. The function
-    returns the number of written records. It raises UsageError if the file cannot be written.
+    Call the function with the path of the file, the records, their results folder, and a function
+    that gets a message for each private name in the settings. The function returns the number of
+    written records. It raises UsageError if the file cannot be written.
 
     Raises UsageError if the ending of `target` is unknown.
     """
@@ -46,18 +48,20 @@ def choose_file_writer(target: Path) -> Callable[[Path, StoredRecords, Store], i
 
 
 def _with_usage_errors(
-    write: Callable[[Path, StoredRecords, Store], int],
-) -> Callable[[Path, StoredRecords, Store], int]:
-    def write_or_explain(target: Path, records: StoredRecords, source: Store) -> int:
+    write: Callable[[Path, StoredRecords, Store, WarningHandler], int],
+) -> Callable[[Path, StoredRecords, Store, WarningHandler], int]:
+    def write_or_explain(
+        target: Path, records: StoredRecords, source: Store, warn: WarningHandler
+    ) -> int:
         try:
-            return write(target.absolute(), records, source)
+            return write(target.absolute(), records, source, warn)
         except OSError as error:
             raise UsageError(f"{target}: {error.strerror}") from error
 
     return write_or_explain
 
 
-def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
+def write_csv(target: Path, records: StoredRecords, source: Store, warn: WarningHandler) -> int:
     """Write a CSV file with a row per record, and return the number of records.
 
     Numbers are not rounded.
@@ -69,7 +73,7 @@ def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(HEADER)
-        for _, record in records:
+        for record in _copy_records(records, source, warn):
             rows.writerow(map(escape_csv_formula, record_values(record)))
             count += 1
         text.flush()
@@ -77,6 +81,12 @@ def write_csv(target: Path, records: StoredRecords, _: Store) -> int:
 
     atomic_files.write(target, write_lines)
     return count
+
+
+def _copy_records(records: StoredRecords, source: Store, warn: WarningHandler) -> Iterator[Record]:
+    """Yield each record without private names."""
+    copies = PrivateCopies(source, warn)
+    return (copies.copy_record(place, record)[0] for place, record in records)
 
 
 def record_values(record: Record) -> list[Any]:
@@ -92,7 +102,7 @@ def _value_at(value: Any, path: list[str]) -> Any:
     return value
 
 
-def write_parquet(target: Path, records: StoredRecords, _: Store) -> int:
+def write_parquet(target: Path, records: StoredRecords, source: Store, warn: WarningHandler) -> int:
     """Write a Parquet file with a row per record, and return the number of records.
 
     The columns are those of `write_csv`, with types. The oldest record is first.
@@ -107,8 +117,8 @@ def write_parquet(target: Path, records: StoredRecords, _: Store) -> int:
         with duckdb.connect(str(Path(folder) / "made.duckdb"), config=config) as connection:
             indexing.create_tables(connection)
             connection.execute("CREATE TABLE speeds (id VARCHAR, speed DOUBLE)")
-            remaining = iter(records)
-            while batch := [record for _, record in itertools.islice(remaining, _BATCH_RECORDS)]:
+            remaining = _copy_records(records, source, warn)
+            while batch := [*itertools.islice(remaining, _BATCH_RECORDS)]:
                 ids = [record.id[7:] for record in batch]
                 texts = [record.model_dump_json(by_alias=True) for record in batch]
                 indexing.insert_records(connection, dict(zip(ids, texts, strict=True)))
@@ -127,7 +137,7 @@ def write_parquet(target: Path, records: StoredRecords, _: Store) -> int:
     return int(count)
 
 
-_WRITERS: dict[str, Callable[[Path, StoredRecords, Store], int]] = {
+_WRITERS: dict[str, Callable[[Path, StoredRecords, Store, WarningHandler], int]] = {
     **dict.fromkeys(archive.SUFFIXES, archive.write_archive),
     ".csv": write_csv,
     ".parquet": write_parquet,

@@ -8,7 +8,8 @@ A submission is a results folder with records and their certificates. It also ha
 - `submission.json`, the manifest, has the size and digest of every other file.
 
 The same version of xfbench always writes the same files for the same records and certificates.
-Records that name a host or a user are left out, so that no file names a host or a user.
+Private names are removed from the records (`private_copies.py`). Records that still name a host or
+a user are left out, so that no file names a host or a user.
 `submission_audit.py` checks submissions.
 """
 
@@ -27,6 +28,7 @@ from xfbench.analysis.leaderboard import Certificates
 from xfbench.base import atomic_files, digests, private_names, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.version import __version__
+from xfbench.exchange.private_copies import PrivateCopies
 from xfbench.host.machine import describe_machine
 from xfbench.model import certificate
 from xfbench.model.certificate import Certificate
@@ -81,40 +83,50 @@ def write_submission(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not empty: choose another folder")
-    candidates = list(stored_records)
+    copies = PrivateCopies(source, warn)
+    originals = {}
+    candidates = []
+    for place, original in stored_records:
+        candidates.append(copies.copy_record(place, original))
+        originals[candidates[-1][0].id] = original
     hostname_hashes = {
         describe_machine().hostname_hash,
-        *collect_hostname_hashes(record for _, record in candidates),
+        *collect_hostname_hashes(record for record, _ in candidates),
     }
-    selected: list[tuple[Place, Record]] = []
-    for place, record in candidates:
+    selected: list[tuple[Record, bytes]] = []
+    for record, content in candidates:
         if private_name := describe_private_name_in_json(record.document(), hostname_hashes):
             warn(f"record {record.id[7:19]} names {private_name}: left out")
         else:
-            selected.append((place, record))
+            selected.append((record, content))
     if not selected:
         raise UsageError(f"{source.folder} has no records to submit")
-    records = [record for _, record in selected]
-    certificates = _select_valid_certificates(records, certificate.read_certificates(source.folder))
+    records = [record for record, _ in selected]
+    certificates = copies.copy_certificates(
+        _select_valid_certificates(
+            [originals[record.id] for record in records],
+            certificate.read_certificates(source.folder),
+        )
+    )
+    proofs: Certificates = {each.id: each for each, _ in certificates}
     absolute = folder.absolute()
     partial: Path | None = None
     try:
         absolute.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".xfbench-", dir=absolute.parent))
         target = Store(partial)
-        for place, record in selected:
-            content = pack.to_record_file_content(
-                pack.format_line(strict_json.parse(place.content()))
-            )  # same bytes for packed records and single files
-            atomic_files.write(target.record_path(record.id[7:]), content)
-        for certificate_id in certificates:
-            content = source.certificate_path(certificate_id).read_bytes()
-            atomic_files.write(target.certificate_path(certificate_id), content)
-        for name, content in build_description_files(records, certificates).items():
+        for record, content in selected:
+            line = pack.format_line(strict_json.parse(content))
+            # Same bytes for packed records and single files.
+            atomic_files.write(target.record_path(record.id[7:]), pack.to_record_file_content(line))
+        for proof, content in certificates:
+            atomic_files.write(target.certificate_path(proof.id), content)
+        for name, content in build_description_files(records, proofs).items():
             atomic_files.write(partial / name, content)
         atomic_files.write(partial / MANIFEST, _to_json(build_manifest(partial)))
         partial.chmod(0o755)
         partial.replace(absolute)
+        copies.remember()
     except OSError as error:
         raise UsageError(f"{folder}: {error.strerror}") from error
     finally:

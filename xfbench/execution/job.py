@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import digests, private_names, processes, safe_read
+from xfbench.base import digests, processes, safe_read
 from xfbench.base.errors import UnavailableError
 from xfbench.base.shared_files import copy_content, write_file
 from xfbench.environments import allocators, environment, worker_archive
@@ -158,13 +158,13 @@ def _run_and_read_reply(
             request, framework_adapter, framework_environment, folder
         )
     except UnavailableError as error:
-        return {"status": "unavailable", "reason": redact_names(str(error))}
+        return {"status": "unavailable", "reason": redact_hosts(str(error))}
     _write_commands_for_manual_rerun([*helpers, *start.commands], folder, request)
     oom_kills_before = memory.count_oom_kills_since_boot()
     try:
         outcome = _run_start_and_helpers(start, helpers, request, folder, time_limit)
     except processes.CommandError as error:
-        return {"status": "unavailable", "reason": redact_names(str(error))}
+        return {"status": "unavailable", "reason": redact_hosts(str(error))}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
         safe_read.remove_middle(file)
     if outcome.status and outcome.rank >= request.ranks:
@@ -187,7 +187,7 @@ def _run_and_read_reply(
         stderr = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _STDERR_BYTES)
         reason = memory.out_of_memory_reason(
             outcome,
-            redact_names(stderr),
+            redact_hosts(stderr),
             request.memory_limit,
             memory.count_oom_kills_since_boot() - oom_kills_before,
         )
@@ -228,7 +228,7 @@ def read_and_merge_replies(
     for rank in order:
         answer = _read_rank_reply(folder, rank, job_digest, outcome)
         if answer["status"] != "ok":
-            reason = redact_names(answer["reason"] or "no reason given")
+            reason = redact_hosts(answer["reason"] or "no reason given")
             return {**answer, "reason": _prefix_rank(reason, rank, request)}
         answers[rank] = answer
     try:
@@ -293,7 +293,12 @@ def _run_start_and_helpers(
             host = host_address(_may_use_other_nodes(request))
             watch = stack.enter_context(Watch(request.ranks, request.nodes, host))
         if watch:  # watched ranks write their output files themselves
-            start, numbers = start.with_variable(worker_watch.ADDRESS, watch.address), ["start"]
+            watch.write_address(folder)
+            stack.callback((folder / worker_watch.FILE_NAME).unlink, missing_ok=True)
+            in_file = _reads_address_from_file(request.revision)
+            address = worker_watch.FILE_NAME if in_file else watch.address
+            start = start.with_variable(worker_watch.ADDRESS_FILE, address)
+            numbers = ["start"]
         numbers += range(request.ranks, request.ranks + len(helpers))
         outcome = processes.run(
             start.commands,
@@ -309,6 +314,17 @@ def _run_start_and_helpers(
         if isinstance(number, int) and outcome.status:  # a helper
             return replace(outcome, rank=number)
         return (watch.wait_for_failure() if outcome.status else watch.failure) or outcome
+
+
+def _reads_address_from_file(revision: str | None) -> bool:
+    """Return whether the worker reads the address of the watch from a file.
+
+    Workers of earlier revisions need the address on the command line.
+    """
+    if revision is None:
+        return True
+    code = worker_archive.read_worker_files(revision).values()
+    return any(b"ADDRESS_FILE" in content for content in code)
 
 
 def _output_path(folder: Path, stream_name: str, number: int | str) -> Path:
@@ -478,14 +494,14 @@ def _format_last_stderr_line(folder: Path, number: int | str) -> str:
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    return f": {redact_names(words[-1][:200])}"
+    return f": {redact_hosts(words[-1][:200])}"
 
 
-def redact_names(text: str) -> str:
-    """Return the text with private names replaced.
+def redact_hosts(text: str) -> str:
+    """Return the text with "a node" for each host of the launch.
 
-    Private names are host names, users' folders, email addresses and passwords in URLs.
+    Other private names are removed when the record is made (`xfbench/model/privacy.py`).
     """
     for host in {platform.node(), *slurm.allocation_hosts()}:
         text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
-    return private_names.make_private_text_redactor(())(text)
+    return text

@@ -128,8 +128,11 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
 
 def run_launch(
     request: Request, context: LaunchContext, protocol_to_store: Protocol | None
-) -> tuple[Record, Path | None]:
+) -> tuple[Record, Path | None, str]:
     """Start the ranks of a request, wait for them, and return the record and the run folder.
+
+    The third value has the names of other programs that ran during the launch; "" if there were
+    none. They are for the screen only: the record counts the programs.
 
     If a check before the start fails, no rank is started. The record then says why, and the run
     folder is None. For example, the framework may be unavailable. `protocol_to_store` is stored in
@@ -141,11 +144,12 @@ def run_launch(
     fields["workload"] = facts.workload_facts(workload)
     fields["machine"] = machine.describe_machine()
     if status_and_reason := launch_obstacle(request):
-        return Record.make(status=status_and_reason[0], reason=status_and_reason[1], **fields), None
-    reason = context.unavailable.get(request.environment_key)
-    reason = reason or context.unallocated.get(request.allocator or "")
+        status, reason = status_and_reason
+        return Record.make(status=status, reason=reason, **fields), None, ""
+    reason = context.unavailable.get(request.environment_key, "")
+    reason = reason or context.unallocated.get(request.allocator or "", "")
     if reason:
-        return Record.make(status="unavailable", reason=reason, **fields), None
+        return Record.make(status="unavailable", reason=reason, **fields), None, ""
     framework_environment = context.environments[request.environment_key]
     # Measure before reading the conditions, so that the measurement does not count as other work.
     if not request.probe and request.device == "cpu":
@@ -153,7 +157,7 @@ def run_launch(
     data_folder = context.data_set_folder(request)
     if request.data_set and data_folder is None:
         reason = f"data set {request.data} does not exist: create it with `xfbench data prepare`"
-        return Record.make(status="unavailable", reason=reason, **fields), None
+        return Record.make(status="unavailable", reason=reason, **fields), None, ""
     fields["storage"] = context.describe_and_measure_data_storage(request)
     folder = context.store.create_run_folder()
     conditions_before = conditions.read_conditions()
@@ -186,7 +190,17 @@ def run_launch(
         context.strict,
         data_folder,
     )
-    return record, folder
+    programs = conditions.name_other_programs(fields["conditions"], _list_programs_on_gpus(answer))
+    return record, folder, programs
+
+
+def _list_programs_on_gpus(answer: Mapping[str, Any]) -> list[str]:
+    """Return the names of other programs that the ranks found on their GPUs."""
+    try:
+        gpus = answer["observed"].get("gpus", ())
+        return [str(name) for gpu in gpus for name in gpu["others"] or ()]
+    except worker_reply.WRONG:
+        return []
 
 
 def _slurm_cpu_seconds_on_this_kernel(answer: Mapping[str, Any], request: Request) -> float:

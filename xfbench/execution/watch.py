@@ -9,16 +9,18 @@ all ranks.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
 import selectors
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Self
 
 from xfbench.base.processes import Outcome
-from xfbench.worker.watch import SILENCE_SECONDS
+from xfbench.worker.watch import FILE_NAME, SILENCE_SECONDS
 
 _BEAT_SECONDS = 1.0
 _LONGEST_LINE = 1000
@@ -51,6 +53,14 @@ class Watch:
         """Return the address for the ranks' watchers: "host:port:token"."""
         host, port = self.listener.getsockname()
         return f"{host}:{port}:{self.token}"
+
+    def write_address(self, folder: Path) -> None:
+        """Write the address to the file `FILE_NAME` in `folder`, which only this user can read."""
+        path = folder / FILE_NAME
+        path.unlink(missing_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(self.address)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,9 +121,7 @@ def conditions_between(
         thermal_throttles=None
         if before.thermal is None or after.thermal is None
         else max(0, after.thermal - before.thermal),
-        accelerator_processes=tuple(
-            dict.fromkeys((*before.on_accelerators, *after.on_accelerators))
-        ),
+        accelerator_processes=max(before.on_accelerators, after.on_accelerators, key=len),
         handover_seconds=tuple(
             latency for latency in (before.core_latency_s, after.core_latency_s) if latency
         ),
@@ -134,12 +132,11 @@ def conditions_between(
 def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
     """Return the activity that may have changed a launch's figures, one line for each kind.
 
-    `cores` is the number of cores that the launch could use.
+    `cores` is the number of cores that the launch could use. Programs are not named, because the
+    lines go into reports and records.
     """
     reasons = [
-        f"{competitor.name}{'' if competitor.pid is None else f' (pid {competitor.pid})'} "
-        f"used {competitor.cpus:.1f} cores"
-        for competitor in conditions.competing
+        f"another process used {competitor.cpus:.1f} cores" for competitor in conditions.competing
     ]
     named_cpus = sum(competitor.cpus for competitor in conditions.competing)
     if (
@@ -164,6 +161,21 @@ def list_disturbances(conditions: Conditions, cores: int) -> list[str]:
     return reasons
 
 
+def name_other_programs(conditions: Conditions, on_gpus: Iterable[str] = ()) -> str:
+    """Return the names of other programs that ran during a launch; "" if there were none.
+
+    This text is for the person who measures, and not for records, which count programs only.
+    `on_gpus` are the programs that the ranks found on their GPUs.
+    """
+    programs = [
+        f"{competitor.name}{'' if competitor.pid is None else f' (pid {competitor.pid})'} "
+        f"used {competitor.cpus:.1f} cores"
+        for competitor in conditions.competing
+    ]
+    on_gpus = dict.fromkeys((*conditions.accelerator_processes, *on_gpus))
+    return "; ".join([*programs, *(f"{name} computed on a GPU" for name in on_gpus)])
+
+
 def list_record_disturbances(record: Record) -> list[str]:
     """Return the activity on the machine and its GPUs that may have changed a record's figures."""
     conditions, observation, measurement = record.conditions, record.observed, record.measurement
@@ -178,9 +190,8 @@ def list_record_disturbances(record: Record) -> list[str]:
     if observation and measurement:
         reasons += gpus.noise_causes(observation.gpus, measurement.wall_seconds)
     if conditions and observation and observation.gpus and conditions.accelerator_processes:
-        reasons.append(
-            f"{', '.join(conditions.accelerator_processes)} computed on a GPU of this node"
-        )
+        processes = gpus.count_other_processes(conditions.accelerator_processes)
+        reasons.append(f"{processes} computed on a GPU of this node")
     return reasons
 
 
@@ -195,9 +206,10 @@ def throttle_swap_or_gpu_sharing_defect(
       that no rank uses.
     """
     if device == "cuda" and conditions.accelerator_processes and not ranks_report_gpu_sharing:
+        processes = gpus.count_other_processes(conditions.accelerator_processes)
         return (
-            f"the GPU was shared with {', '.join(conditions.accelerator_processes)}: "
-            "wait until it ends, or request an exclusive GPU"
+            f"the GPU was shared with {processes}: wait until it is free, or request an exclusive "
+            "GPU"
         )
     if conditions.thermal_throttles:
         return (

@@ -7,6 +7,7 @@ the same host. `doctor.py` checks the host. `conditions.py` reads other activity
 from __future__ import annotations
 
 import os
+import platform
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 import archspec.cpu
 from archspec.cpu import detect
 
-from xfbench.base import processes
+from xfbench.base import private_names, processes
 from xfbench.model.record import Machine
 from xfbench.worker import host, nvml
 
@@ -31,11 +32,12 @@ _STATUS_WITH_MODELS = (8, 14, 15)
 def describe_machine() -> Machine:
     """Return the facts of this host: processor, usable cores, memory, accelerators and limits."""
     facts = {**host.machine_facts(), "accelerators": tuple(list_accelerator_models())}
-    return _build_machine(facts, archspec.cpu.host().name)
+    hostname_hash = private_names.host_hash(platform.node())
+    return _build_machine(facts, archspec.cpu.host().name, hostname_hash)
 
 
 def machine_from_facts(facts: Mapping[str, Any]) -> Machine:
-    """Return the host that a worker described with `facts`.
+    """Return the host that a worker described with `facts`. Its hash of the host name is empty.
 
     Raises ValueError if the facts are invalid.
     """
@@ -45,10 +47,13 @@ def machine_from_facts(facts: Mapping[str, Any]) -> Machine:
         raise ValueError(f"the facts of the machine are invalid: {error}") from error
 
 
-def _build_machine(facts: Mapping[str, Any], microarchitecture: str) -> Machine:
+def _build_machine(
+    facts: Mapping[str, Any], microarchitecture: str, hostname_hash: str = ""
+) -> Machine:
     machine_facts = {
         name: value for name, value in facts.items() if name not in _MICROARCHITECTURE_FACTS
     }
+    machine_facts["hostname_hash"] = hostname_hash  # workers of earlier revisions send another
     return Machine(microarchitecture=microarchitecture, **machine_facts)
 
 

@@ -37,8 +37,9 @@ class Gpu(DocumentPart):
     NVML's samples between windows; null: they took less than a second, or NVML does not tell.
     `busy_before` is the share of time that the device was busy before the launch used it.
     `memory_bytes` is the memory in use by all processes.
-    `others` has the processes on the device that do not belong to the launch; null: unknown, for
-    example in a container, where NVML lists the process ids of the host.
+    `others` has "another process" for each process on the device that does not belong to the
+    launch; records of earlier versions name the programs; null: unknown, for example in a
+    container, where NVML lists the process ids of the host.
     """
 
     rank: int = 0
@@ -71,6 +72,11 @@ def mean_utilization(gpus: Sequence[Gpu]) -> float | None:
     return statistics.fmean(shares) if shares and len(shares) == len(gpus) else None
 
 
+def count_other_processes(names: Sequence[str]) -> str:
+    """Return how many other processes there were, such as "2 other processes"."""
+    return "another process" if len(names) == 1 else f"{len(names)} other processes"
+
+
 def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
     """Return why a device was shared, busy or slowed down, in one line; None if none was.
 
@@ -80,8 +86,8 @@ def invalid_reason(gpus: Sequence[Gpu], wall_seconds: float) -> str | None:
         duration_s = gpu.slowed_of_seconds or wall_seconds
         if gpu.others:
             return (
-                f"the GPU of rank {gpu.rank} was shared with {', '.join(gpu.others)}: "
-                "wait until they end, or request an exclusive GPU"
+                f"the GPU of rank {gpu.rank} was shared with {count_other_processes(gpu.others)}: "
+                "wait until it is free, or request an exclusive GPU"
             )
         if (gpu.busy_before or 0.0) > _MAX_BUSY_SHARE:
             return (

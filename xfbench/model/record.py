@@ -394,7 +394,8 @@ class Machine(DocumentPart):
 class Competitor(DocumentPart):
     """Another process that used CPUs during the launch.
 
-    `pid` is its process id; null: a record of an earlier version.
+    `name` is "another process"; records of earlier versions name its program.
+    `pid` is null; in some records of earlier versions, it is the process id.
     """
 
     name: str
@@ -409,7 +410,8 @@ class Conditions(DocumentPart):
     `other_cpus` is the number of CPUs that all other processes used together.
     `competing` has the other processes that used at least a tenth of a CPU and still ran at
     the end.
-    `accelerator_processes` has the other processes that computed on an accelerator.
+    `accelerator_processes` has "another process" for each other process that computed on an
+    accelerator; records of earlier versions name the programs.
     """
 
     load_before: float

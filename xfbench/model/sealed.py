@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Self
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from xfbench.base import digests, strict_json
+from xfbench.model import privacy
 
 _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z", re.ASCII)
 MAX_DOCUMENT_BYTES = 64 * 2**20  # no valid document is longer
@@ -95,10 +97,16 @@ class SealedDocument(BaseModel):
     def make(cls, **fields: Any) -> Self:
         """Return a document with these fields, the current time in `created`, and its computed id.
 
-        Raises pydantic's ValidationError if the fields are invalid.
+        Private names are removed from its texts (`privacy.py`). Raises pydantic's ValidationError
+        if the fields are invalid.
         """
         draft = cls(id="sha256:" + "0" * 64, **{"created": utc_now(), **fields})
-        return draft.model_copy(update={"id": draft.computed_id()})
+        document = draft.document()
+        private = privacy.make_private(document)
+        if private != document:
+            draft = cls.model_validate_json(json.dumps(private))
+        del private["id"]
+        return draft.model_copy(update={"id": digests.of_json(private)})
 
     @classmethod
     def read(cls, content: bytes) -> Self:

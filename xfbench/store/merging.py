@@ -21,7 +21,7 @@ from xfbench.model.certificate import Certificate
 from xfbench.model.origins import ForeignOrigin
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, future_error
-from xfbench.store import pack, results_folder, tuning_results
+from xfbench.store import copies, pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
 T = TypeVar("T")
@@ -42,6 +42,7 @@ def merge_stores(
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
+    existing_ids = copies.ids_with_copies(target, existing_ids)
     workers: dict[str, Path] = {}
     new_count = known_count = 0
     for source in sources:
@@ -156,6 +157,7 @@ def import_pack(source: Path, target: Store, warn: WarningHandler) -> tuple[int,
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
+    existing_ids = copies.ids_with_copies(target, existing_ids)
     new_count = known_count = 0
     lines = results_folder.read_records_of_pack(source, warn, (), ())
     for batch in in_batches(lines, lambda item: len(item[0].content)):

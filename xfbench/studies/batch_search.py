@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xfbench import statistics
+from xfbench.base.terminal_text import print_legibly
 from xfbench.host import memory
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
@@ -225,7 +226,7 @@ def run_batch_searches_and_measure(
     template: Plan,
     run_plan: RunPlan,
     earlier_records: Sequence[Record] = (),
-    report_progress: Callable[[str], None] = print,
+    report_progress: Callable[[str], None] = print_legibly,
 ) -> list[Record]:
     """Run the searches and return the new records.
 

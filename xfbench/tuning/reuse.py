@@ -34,7 +34,7 @@ def describe_for_reuse(tuning: Tuning) -> Iterator[str]:
     for name, value in values.items():
         setting = settings.BY_NAME[name]
         text = setting.format_stored(value)
-        toml_value = json.dumps(value if isinstance(value, int) else text)
+        toml_value = json.dumps(value) if isinstance(value, int) else _quote_for_toml(text)
         yield f"{name} = [{toml_value}]" if setting.is_list else f"{name} = {toml_value}"
 
 
@@ -66,6 +66,12 @@ def _values_by_setting(cell: Cell) -> dict[str, Any]:
     if cell.ranks > 1:
         values |= {"ranks": cell.ranks, "scaling": cell.scaling, "strategy": cell.strategy}
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _quote_for_toml(value: str) -> str:
+    """Return the value as a string of TOML, in ASCII."""
+    quoted = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^ -~]", lambda match: f"\\U{ord(match[0]):08x}", quoted)
 
 
 def _quote_for_tcl(value: str) -> str:

@@ -1,12 +1,10 @@
 """Facts about this host, read from system files without additional packages.
 
-No fact names the machine or its user. Only a hash of the host name is kept, so that records of one
-host can be matched.
+No fact names the machine or its user.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from pathlib import Path
@@ -17,10 +15,12 @@ from xfbench.worker.system_files import read_system_file
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return the facts of a record's `machine`, plus the processor's vendor and flags."""
+    """Return the facts of a record's `machine`, plus the processor's vendor and flags.
+
+    The record also has a hash of the host name. Its salt is only for the user who measures.
+    """
     processor = processor_models.read_processor_fields()
     return {
-        "hostname_hash": hashlib.sha256(os.fsencode(platform.node())).hexdigest()[:16],
         "cpu_model": processor_models.find_model(processor) or platform.machine(),
         "cores": count_usable_physical_cores(),
         "logical_cpus": os.cpu_count() or 1,

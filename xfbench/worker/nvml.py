@@ -403,7 +403,7 @@ def describe_device_after_launch(before: Dict[str, Any], device: Device) -> Dict
         and os.getpid() not in before["pids"]
         and os.getpid() in (after["pids"] or ())
     )
-    foreign = list(dict.fromkeys([*before["foreign"], *after["foreign"]]))
+    foreign = max(before["foreign"], after["foreign"], key=len)
     return {
         **{name: value for name, value in after.items() if name not in _NOT_RECORDED},
         "busy_before": before["busy"],

@@ -19,7 +19,9 @@ from typing import Callable
 
 from xfbench.worker import distributed
 
-ADDRESS = "XFBENCH_WATCH"  # "host:port:token" of the driver
+# The variable names a file in the run folder. All users can read command lines, but only this user
+# can read the file, which has the address and the token.
+ADDRESS_FILE, FILE_NAME = "XFBENCH_WATCH", "watch"
 # The driver sends a heartbeat every second. Silence for longer means that the driver or the network
 # is gone.
 SILENCE_SECONDS = 8.0
@@ -33,12 +35,13 @@ def run_watched(rank: int, work: Callable[[], int]) -> int:
     If a signal ends the child, the result is 1.
 
     If the environment variable `XFBENCH_WATCH` is not set, the driver started this process itself.
-    Then `work` runs in this process. Raises OSError if the driver cannot be reached.
+    Then `work` runs in this process. Raises OSError if the file cannot be read or the driver cannot
+    be reached.
     """
-    address = os.environ.get(ADDRESS)
-    if not address:
+    address_file = os.environ.get(ADDRESS_FILE)
+    if not address_file:
         return work()
-    host, port, token = address.rsplit(":", 2)
+    host, port, token = Path(address_file).read_text(encoding="ascii").rsplit(":", 2)
     driver = socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS)
     driver.settimeout(_CONNECT_SECONDS)
     driver.sendall(f"{token} {rank} {socket.gethostname()}\n".encode(errors="replace"))

@@ -1,0 +1,132 @@
+"""Private names in texts: what is masked, what stays, and the salted hash of host names."""
+
+import hashlib
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from xfbench.base import private_names
+from xfbench.base.errors import UsageError
+from xfbench.base.private_names import KnownNames, describe_private_name, mask_known_names
+
+KNOWN = KnownNames(("quetzal", "node7"), ("/proj/deep/quetzal/run", "/weird/place"))
+FOLDERS_OF_USERS = [
+    *("/home/NAME", "/home1/NAME", "/home1/05311/NAME", "/gpfs/home/NAME", "/mnt/home/NAME"),
+    *("/global/homes/n/NAME", "/global/u1/n/NAME", "/p/home/jusers/NAME", "/Users/NAME"),
+    *("/work/NAME", "/work2/05311/NAME", "/scratch/NAME", "/scratch1/05311/NAME"),
+    *("/scratch-local/NAME", "/scratch/users/NAME", "/lustre/scratch/NAME", "/ptmp/NAME"),
+    *("/pscratch/sd/n/NAME", "/nfs/users/n/NAME", "/gpfs/scratch/NAME", "/workspace/NAME"),
+]
+
+
+@pytest.mark.parametrize("folder", FOLDERS_OF_USERS)
+def test_folders_of_users_are_masked_and_found(folder):
+    for text, masked in (
+        (f"no {folder}/run/x.json", "no …/run/x.json"),
+        (f"'{folder}'", "'…'"),
+        (f"PATH=/usr/bin:{folder}/bin", "PATH=/usr/bin:…/bin"),
+        (f"file://{folder}/a", "…/a"),
+    ):
+        assert mask_known_names(text, KNOWN) == masked
+        assert describe_private_name(text, set()) == "the home folder of NAME"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("quetzal's job on NODE7", "…'s job on …"),
+        ("user=quetzal_1 aquetzal node70", "user=…_1 aquetzal node70"),
+        ("in /proj/deep/quetzal/run/results/1", "in …/results/1"),
+        ("/weird/place or /weird/place2/x", "… or …"),
+        ("/a/b/c/d.json and /data/x", "…/d.json and …"),
+        ("/dev/shm/x/y/z /tmp/x", "…/z …"),
+        ("mail q@example.org", "mail …"),
+        ("https://a:b@host/simple/x", "https://…@host/simple/x"),
+    ],
+)
+def test_known_names_and_unknown_paths_are_masked(text, masked):
+    assert mask_known_names(text, KNOWN) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "100 images/s and /s", "and/or", "1/2"),
+        *("https://pypi.org/simple/a/b", "torch/lib/libx.so", "/home/", "", "/dev/nvidia0", "~/x"),
+        *("/opt/intel/lib/libmkl.so", "…/data", "root cause", "torch@2.1"),
+    ],
+)
+def test_texts_without_private_names_stay(text):
+    assert mask_known_names(text, KNOWN) == text
+    assert describe_private_name(text, set()) is None
+
+
+def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
+    for name, value in {
+        **{"USER": "quetzal", "LOGNAME": "root", "HOME": "/gpfs/q", "SCRATCH": "/s/q"},
+        **{"TACC_WORK": "/w/q", "WORK": "1", "TMPDIR": "/tmp", "XFBENCH_DATA": "/usr/share/data"},
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(private_names.platform, "node", lambda: "c1-17.cluster.example")
+    monkeypatch.chdir(tmp_path)
+    known = private_names.known_names([tmp_path / "results"])
+    assert {"quetzal", "c1-17.cluster.example", "c1-17"} <= {*known.words}
+    assert "root" not in known.words
+    folders = {"/gpfs/q", "/s/q", "/w/q", str(tmp_path), str(tmp_path / "results")}
+    assert folders <= {*known.folders}
+    assert not {"/tmp", "1", "/usr/share/data"} & {*known.folders}
+
+
+def test_long_texts_are_masked_in_linear_time():
+    for part in ("/", "/a", " /a", "/home", "a@", "/lustre/a/b/", "/.-"):
+        mask_known_names(part * 300_000, KNOWN)
+        describe_private_name(part * 30_000, set())
+
+
+@pytest.fixture
+def salt_file(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "xfbench" / "host-salt"
+
+
+def test_host_hash_cannot_be_found_by_trying_names(salt_file):
+    found = private_names.host_hash("node0123")
+    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
+    assert [*salt_file.parent.iterdir()] == [salt_file]
+    assert found != private_names.host_hash_of_earlier_versions("node0123")
+    tried_names = [f"node{number:04}" for number in range(999)]
+    assert found not in {hashlib.sha256(name.encode()).hexdigest()[:16] for name in tried_names}
+
+
+def test_host_hash_is_the_same_in_each_process_and_differs_between_users(salt_file, monkeypatch):
+    script = "from xfbench.base import private_names as p; print(p.host_hash('node0123'))"
+
+    def run():
+        return subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    first = run()
+    assert first == run() == private_names.host_hash("node0123")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(salt_file.parents[2] / "another"))
+    assert private_names.host_hash("node0123") != first
+
+
+def test_words_are_compared_with_hashes_of_all_versions(salt_file):
+    for hashes in (
+        {private_names.host_hash("node7")},
+        {private_names.host_hash_of_earlier_versions("node7")},
+    ):
+        assert describe_private_name("rank 0 on node7 died", hashes) == "the host node7"
+        assert describe_private_name("rank 0 on node8 died", hashes) is None
+
+
+def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch):
+    salt_file.parent.mkdir(parents=True)
+    salt_file.write_text("short\n")
+    with pytest.raises(UsageError, match=r"host-salt is not a salt .*delete it"):
+        private_names.host_hash("node7")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
+    assert private_names.host_hash("node7") == private_names.host_hash("node7")

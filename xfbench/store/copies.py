@@ -1,0 +1,43 @@
+"""Changed copies of a results folder's documents, which were exported without private names.
+
+The file `copies.json` has the id of the original of each copy. If a copy comes back to the folder
+that has its original, it is not imported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from xfbench.base import atomic_files, safe_read
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES
+from xfbench.store.results_folder import Store
+
+_FILE = "copies.json"
+
+
+def read_originals(store: Store) -> dict[str, str]:
+    """Return the id of the original of each changed copy that was exported from `store`."""
+    try:
+        content = safe_read.read_bytes(store.folder / _FILE, MAX_DOCUMENT_BYTES)
+        document = json.loads(content)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def remember_originals(store: Store, originals: Mapping[str, str]) -> None:
+    """Add the ids of originals by copy to the file, if it can be written."""
+    known = read_originals(store)
+    if known.keys() >= originals.keys():
+        return
+    with suppress(OSError):
+        text = json.dumps({**known, **originals}, indent=1) + "\n"
+        atomic_files.write(store.folder / _FILE, text.encode())
+
+
+def ids_with_copies(store: Store, ids: Collection[str]) -> set[str]:
+    """Return the ids, and those of the copies whose originals are among them."""
+    copies = [copy for copy, original in read_originals(store).items() if original in {*ids}]
+    return {*ids, *copies}
