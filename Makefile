@@ -76,8 +76,9 @@ types: $(VENV)/developed ## mypy --strict, on the installed package and from out
 	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
 
 fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; findings lie in build/fuzz (5 hours).
-	for name in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
-	  $(BIN)/python -m tests.fuzz $$name 600 build/fuzz/$$name || exit; done
+	failed=0; for name in $(or $(FUZZ_TARGETS),$$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)')); do \
+	  $(BIN)/python -m tests.fuzz $$name $(or $(FUZZ_SECONDS),600) build/fuzz/$$name || failed=1; \
+	done; exit $$failed
 
 coverage: $(VENV)/developed ## Lines and branches of the driver that `make test` runs.
 	$(BIN)/coverage erase
