@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import struct
 import subprocess
 import tomllib
 import zipfile
@@ -204,6 +205,13 @@ def write_bomb(path):
         archive.writestr("a.json", b" " * (audit._MAX_MEMBER_BYTES + 1))
 
 
+def write_zip_that_understates_its_size(path):
+    write_bomb(path)
+    size = struct.pack("<I", audit._MAX_MEMBER_BYTES + 1)
+    assert path.read_bytes().count(size) == 2
+    path.write_bytes(path.read_bytes().replace(size, struct.pack("<I", 1000)))
+
+
 def write_damaged_zip(path):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.json", json.dumps(NO_FLAWS) * 9)
@@ -227,6 +235,7 @@ def write_damaged_zip(path):
         (lambda path: path.write_text('{"id": "\x1b[2J"}'), "OSV's format"),
         (lambda path: path.write_text(json.dumps([{"id": "A", "affected": [1]}])), "affected.0"),
         (write_bomb, "too long"),
+        (write_zip_that_understates_its_size, "OSV's format"),
         (write_damaged_zip, "OSV's format"),
     ],
 )

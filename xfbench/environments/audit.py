@@ -297,12 +297,11 @@ def _read_zip(file: Path) -> Iterator[_Advisory]:
         for member in archive.infolist():
             if not member.filename.endswith(".json"):
                 continue
-            with archive.open(member) as opened:
-                content = opened.read(_MAX_MEMBER_BYTES + 1)
-            unpacked_bytes += len(content)
-            if len(content) > _MAX_MEMBER_BYTES or unpacked_bytes > _MAX_UNPACKED_BYTES:
+            # No more than this is read, even if there is more in the file.
+            unpacked_bytes += member.file_size
+            if member.file_size > _MAX_MEMBER_BYTES or unpacked_bytes > _MAX_UNPACKED_BYTES:
                 raise ValueError(f"{member.filename} is too long")
-            yield from _parse_advisories(content)
+            yield from _parse_advisories(archive.read(member))
 
 
 def _parse_advisories(content: bytes) -> Iterator[_Advisory]:
