@@ -6,8 +6,13 @@ BIN := $(VENV)/bin
 PARALLEL := --numprocesses 2 --instafail --durations 25 --timeout 1200
 QUICK := not deep and not long
 DEEP := deep and not long
+# Only wheels with the hashes of a lock: nothing is built, and nothing else is downloaded.
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+FROM_LOCK := --require-hashes --only-binary :all: --requirement
+PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --only-binary :all: --no-annotate --custom-compile-command 'make locks'
 
-.PHONY: help bench test test-deep test-all coverage mutants golden overhead gpu-bundle gpu-rehearsal series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz lint types environments clean docs docs-serve input schema settings screenshots
+.PHONY: help bench test test-deep test-all coverage mutants golden overhead gpu-bundle gpu-rehearsal series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz audit locks lint types environments clean docs docs-serve input schema settings screenshots
 
 #@ Use
 
@@ -36,6 +41,9 @@ gpu-bundle: $(VENV)/installed ## Write build/gpu-kit, to be run on a lent machin
 environments: $(VENV)/installed ## Make every framework's environment now.
 	$(BIN)/xfbench env create caffe mxnet tensorflow torch
 
+audit: $(VENV)/installed ## Compare all locks with published flaws: make audit ADVISORIES="FILE ...".
+	$(BIN)/xfbench env audit $(addprefix --advisories ,$(ADVISORIES))
+
 #@ Test
 
 test: $(VENV)/developed lint types ## Quick tests with one real run of each kind (limit: 12 minutes).
@@ -46,9 +54,10 @@ test-deep: $(VENV)/developed docs ## Deep tests, which a change must pass too (l
 	$(BIN)/pytest -m 'alone and $(DEEP)' --timeout 1200 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone and $(DEEP)' $(PARALLEL) --session-timeout 3900 tests
 
-test-all: $(VENV)/developed lint types ## Quick, deep and long tests, before a release (hours).
+test-all: $(VENV)/developed lint types ## Quick, deep and long tests, `make fuzz`, before a release (hours).
 	$(BIN)/pytest -m alone --timeout 3600 tests xfbench/benchmarks
 	$(BIN)/pytest -m 'not alone' $(PARALLEL) --timeout 3600 tests
+	$(MAKE) fuzz
 
 lint: $(VENV)/developed ## Style and simple mistakes.
 	$(BIN)/ruff check .
@@ -66,9 +75,10 @@ types: $(VENV)/developed ## mypy --strict, on the installed package and from out
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --target build/outside .
 	cd build/outside && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --python-executable ../../$(BIN)/python --cache-dir ../../.mypy_cache -p xfbench
 
-fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; findings lie in build/fuzz (3 hours).
-	for name in $$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)'); do \
-	  $(BIN)/python -m tests.fuzz $$name 600 build/fuzz/$$name || exit; done
+fuzz: $(VENV)/developed ## Ten minutes for each reader of others' files; findings lie in build/fuzz (5 hours).
+	failed=0; for name in $(or $(FUZZ_TARGETS),$$($(BIN)/python -c 'from tests.fuzz.targets import TARGETS; print(*TARGETS)')); do \
+	  $(BIN)/python -m tests.fuzz $$name $(or $(FUZZ_SECONDS),600) build/fuzz/$$name || failed=1; \
+	done; exit $$failed
 
 coverage: $(VENV)/developed ## Lines and branches of the driver that `make test` runs.
 	$(BIN)/coverage erase
@@ -98,6 +108,10 @@ docs: $(VENV)/developed ## Build the documentation in build/site; a broken link 
 
 docs-serve: $(VENV)/developed ## Show the documentation in a browser while you write.
 	$(BIN)/mkdocs serve
+
+locks: $(VENV)/developed ## Pin what xfbench and its development need; delete a lock for newer versions.
+	echo 'setuptools>=77' | $(PIN) pyproject.toml - --output-file requirements/xfbench.lock
+	$(PIN) pyproject.toml --all-extras --output-file requirements/development.lock
 
 #@ Measure xfbench itself
 
@@ -145,10 +159,12 @@ $(VENV)/bin/python:
 	  { echo "$(PYTHON) cannot make virtual environments: apt-get install python3-venv"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml requirements/xfbench.lock
+	$(PIP_INSTALL) $(FROM_LOCK) requirements/xfbench.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/developed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'setuptools>=77' --editable '.[dev]'
+$(VENV)/developed: $(VENV)/bin/python pyproject.toml requirements/development.lock
+	$(PIP_INSTALL) $(FROM_LOCK) requirements/development.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	touch $@ $(VENV)/installed

@@ -129,3 +129,22 @@ def test_only_a_slower_adapter_fails_the_workflow(workspace, certifying_home):
     assert summary.startswith("**Training speed: FAIL (slower:5%, must find 50.0%): 1 slower**\n")
     assert statuses["Report"] == 0
     assert (workspace / "report.html").is_file()
+
+
+def test_no_stranger_runs_code_on_the_own_machine():
+    """The runner is a person's own machine, and a fork's pull request is code of a stranger."""
+    triggers = WORKFLOW[True]  # YAML reads the key `on` as true
+    assert triggers == "pull_request"
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    same_repository = "github.event.pull_request.head.repo.full_name == github.repository"
+    for job in WORKFLOW["jobs"].values():
+        assert "self-hosted" in job["runs-on"]
+        assert job["if"] == same_repository
+        assert not any("permissions" in part for part in (job, *job["steps"]))
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False
+    text = (ROOT / "docs/github-actions/regression.yml").read_text()
+    assert "WARNING: a run executes the pull request's code on your machine" in text
+    page = (ROOT / "docs/regression.md").read_text()
+    assert "code on your machine" in " ".join(page.split())

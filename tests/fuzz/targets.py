@@ -25,6 +25,7 @@ from xfbench.analysis import leaderboard, series
 from xfbench.base import digests, errors, processes, tool_output
 from xfbench.base.processes import CommandError
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
+from xfbench.environments import audit
 from xfbench.exchange import archive, figures
 from xfbench.host import machine, sites
 from xfbench.launchers import slurm
@@ -188,6 +189,11 @@ def describe_hosts(name):
     return sorted({host[name].encode() for host in hosts if name in host})
 
 
+def read_advisories(path):
+    """As a file of flaws of a lock's package, so that versions are compared."""
+    audit.compare([ROOT / "xfbench/environments/allocators.lock"], [path])
+
+
 def read_other_picture(path):
     sources._read_image_sample(path, "a", 0)
 
@@ -344,6 +350,16 @@ USAGE, WORDS, DAMAGED = (errors.UsageError,), (ValueError,), (Damaged,)
 PNG, JPEG = encoding.encode_png(SAMPLE.image), encoding.encode_jpeg(SAMPLE.image, 90)
 IMAGE = struct.pack(">4I", 2051, 1, 1, 1) + b"\1"
 REPLY = {"job": "sha256:1", "status": "failed", "reason": "why", "traceback": ""}
+ADVISORY = {
+    "id": "DSA-1",
+    "affected": [
+        {
+            "package": {"ecosystem": "Debian:11", "name": "jemalloc"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "5.3-1"}]}],
+            "versions": ["5.2.1-3"],
+        }
+    ],
+}
 TARGETS = {
     "experiment": Target(
         as_bytes_reader("mine.toml", lambda path: experiment.load(str(path))),
@@ -352,6 +368,11 @@ TARGETS = {
     ),
     "site": Target(
         as_bytes_reader("site.toml", read_site), USAGE, read_files("launchers/sites/*.toml")
+    ),
+    "advisories": Target(
+        as_bytes_reader("advisories.json", read_advisories),
+        USAGE,
+        [json.dumps([ADVISORY]).encode()],
     ),
     "adapter": Target(
         as_bytes_reader("own/adapter.toml", read_adapter), USAGE, read_files("adapters/*/*.toml")

@@ -43,6 +43,21 @@ def test_every_format_of_another_tool_has_a_seed(tmp_path):
     assert recognising_formats == {file_format.TOOL for file_format in load_formats()}
 
 
+def test_make_test_all_fuzzes_every_target_for_ten_minutes():
+    """`make -n` follows the call of make in the target."""
+    command = ["make", "--no-print-directory", "-n", "test-all"]
+    root = Path(__file__).parents[2]
+    lines = subprocess.run(
+        command, cwd=root, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    [loop] = [
+        number for number, line in enumerate(lines) if "import TARGETS; print(*TARGETS)" in line
+    ]
+    assert lines[loop].startswith("failed=0; for name in $(")
+    assert "-m tests.fuzz $name 600 build/fuzz/$name || failed=1" in lines[loop + 1]
+    assert "exit $failed" in lines[loop + 2]
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("name", TARGETS)
 def test_fuzzer_finds_no_failing_input(name, tmp_path):

@@ -14,7 +14,7 @@ from xfbench.cli.options import DryRunOption, JsonOption
 
 app = typer.Typer(
     name="env",
-    help="Create, list and remove the environments of frameworks.",
+    help="Create, list and remove the environments of frameworks, and audit their locks.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -91,3 +91,44 @@ def remove(frameworks: _Names, dry_run: DryRunOption = False) -> None:
             print(f"{framework.name}: removed")
         else:
             print(f"{framework.name}: no environment to remove")
+
+
+@app.command()
+def audit(
+    advisories: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="File of published flaws in OSV's format, JSON or zip (repeatable).",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Compare the packages of all locks with published flaws, without a network.
+
+    \b
+        xfbench env audit --advisories all.zip
+    """
+    from xfbench.base.errors import UsageError
+    from xfbench.environments import audit
+    from xfbench.rendering import formats
+
+    if not advisories:
+        raise UsageError("--advisories FILE is missing, so nothing was compared")
+    locks = audit.list_locks()
+    outcome = audit.compare(locks, advisories)
+    rows = [
+        (flaw.package.lock, flaw.package.name, flaw.package.version, flaw.advisory, flaw.note)
+        for flaw in outcome.flaws
+    ]
+    if rows:
+        headers = ("lock", "package", "version", "advisory", "note")
+        print(formats.render_listing(headers, rows, None))
+    say(
+        f"{len(locks)} locks with {len(outcome.packages):,} packages, compared with "
+        f"{outcome.advisories:,} advisories: {len(rows)} flaws"
+    )
+    for lock in outcome.uncompared:
+        say(f"xfbench: {lock}: not compared, the files have no advisories of its ecosystem")
+    if rows or outcome.uncompared:
+        raise typer.Exit(1)

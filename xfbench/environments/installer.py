@@ -1,6 +1,10 @@
 """Installation of Python packages with uv: exactly the packages of a lock.
 
-uv does not read pip's settings. So xfbench passes pip's settings for package sources to uv.
+- Only wheels whose hashes the lock has are installed. A package without a wheel is refused, because
+  its build would run code that no lock names.
+- Package indexes are not mixed: a package comes from the first index that has it. If that index
+  lacks the locked file, the default index is asked for all packages.
+- uv does not read pip's settings. So xfbench passes pip's settings for package sources to uv.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from uv import find_uv_bin
@@ -26,6 +30,12 @@ _PASSED_ON = {
     "cert": "SSL_CERT_FILE",
 }
 _PIP_SETTING = rf"""[\w:-]+\.({"|".join(_PASSED_ON)})=('.*'|".*")"""  # of pip config list
+_EXTRA_INDEXES = ("UV_INDEX", "UV_EXTRA_INDEX_URL")
+# On the command line, because there they override the settings of the user.
+_ONLY_LOCKED_WHEELS = (
+    *("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"),
+    *("--index-strategy", "first-index"),
+)
 
 
 def unpack_wheels(
@@ -39,22 +49,8 @@ def unpack_wheels(
     Raises CommandError if uv fails.
     """
     say(f"unpacking the wheels of {lock.name}")
-    options = ("--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:")
-    processes.output(
-        [
-            *(find_uv_bin(), "pip", "install", *options, "--python", sys.executable),
-            *(
-                "--python-version",
-                python_version,
-                "--target",
-                str(folder),
-                "--requirements",
-                str(lock),
-            ),
-        ],
-        environment=_build_uv_variables(),
-        timeout=3600,
-    )
+    options = ["--python", sys.executable, "--python-version", python_version]
+    _install_wheels(lock, [*options, "--target", str(folder)], _build_uv_variables())
 
 
 def create_virtual_environment(
@@ -83,18 +79,36 @@ def create_virtual_environment(
             f"{adapter.title} needs Python {python_version}, but none was found: install it, "
             f"or name an interpreter that has {adapter.title} with --python {adapter.name}=PATH"
         ) from error
-    install = [
-        *(uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"),
-        *("--python", str(folder / "bin" / "python"), "--requirements", str(lock)),
-    ]
-    try:
-        processes.output(install, environment=variables, timeout=3600)
-    except processes.CommandError:
-        if not adapter.environment.fallback:
-            raise
-        processes.output(
-            [*install, *adapter.environment.fallback], environment=variables, timeout=3600
-        )
+    options = ["--python", str(folder / "bin" / "python")]
+    _install_wheels(lock, options, variables, adapter.environment.fallback)
+
+
+def _install_wheels(
+    lock: Path,
+    options: Sequence[str],
+    variables: Mapping[str, str],
+    fallback: Sequence[str] = (),
+) -> None:
+    """Install the wheels of `lock`, first with `options`, then with the `fallback` options too.
+
+    Raises CommandError if all attempts fail, with the message of the last one.
+    """
+    command = [find_uv_bin(), "pip", "install", *_ONLY_LOCKED_WHEELS, *options]
+    command += ["--requirements", str(lock)]
+    default_index_only = {k: v for k, v in variables.items() if k not in _EXTRA_INDEXES}
+    environments = [variables]
+    if default_index_only != variables:
+        environments.append(default_index_only)
+    attempts = [(command, environment) for environment in environments]
+    if fallback:
+        attempts += [([*command, *fallback], environment) for environment in environments]
+    for number, (attempt, environment) in enumerate(attempts, start=1):
+        try:
+            processes.output(attempt, environment=environment, timeout=3600)
+            return
+        except processes.CommandError:
+            if number == len(attempts):
+                raise
 
 
 def reports_missing_python(error: processes.CommandError) -> bool:
@@ -103,10 +117,7 @@ def reports_missing_python(error: processes.CommandError) -> bool:
 
 
 def _build_uv_variables() -> dict[str, str]:
-    variables = {**select_variables(Purpose.PACKAGES), **_pip_settings_as_uv_variables()}
-    # By default uv stops at the first index that has the package. Like pip, search all indexes.
-    # That is safe, because the lock's hashes accept only the locked files.
-    return {**variables, "UV_INDEX_STRATEGY": "unsafe-best-match"}
+    return {**select_variables(Purpose.PACKAGES), **_pip_settings_as_uv_variables()}
 
 
 def _pip_settings_as_uv_variables() -> Mapping[str, str]:

@@ -86,7 +86,10 @@ def find_jax(folder: Path, say: Callable[[str], None]) -> str:
     for python in pythons[:1]:
         for command in (
             [uv, "venv", "--quiet", "--clear", "--python", python, folder],
-            [uv, "pip", "install", "--quiet", "--python", folder / "bin/python", _JAX, "numpy"],
+            [
+                *(uv, "pip", "install", "--quiet", "--only-binary", ":all:"),
+                *("--python", folder / "bin/python", _JAX, "numpy"),
+            ],
         ):
             subprocess.run(command, check=False)
         if version := ask(str(folder / "bin/python"), _JAX_ANSWER):
