@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from xfbench.base.private_names import collect_private_names
 from xfbench.exchange.formats import (
     Entry,
     File,
@@ -38,12 +39,12 @@ def is_recognised(file: File) -> bool:
 
 
 def host_and_user_names(file: File) -> Iterable[str]:
-    """Yield the names of the session's host and user, and of the nodes of all jobs."""
-    session = as_object(file.document["session_info"])
-    yield from (str(session.get(name) or "") for name in ("hostname", "user"))
-    for _, case in _test_cases_with_places(file.document):
-        nodes = [case.get("job_nodelist"), *as_list(case.get("nodelist"))]
-        yield from (name for node in nodes if (name := keep_nonempty_text(node)))
+    """Return the names of hosts and users in all fields and names of tests.
+
+    A test that is created once per node has the node's name in its own name. The list of a job's
+    nodes is an array, `node[1-3]` or a text, depending on the version of ReFrame.
+    """
+    return collect_private_names(file.document)
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
