@@ -105,6 +105,8 @@ def _write_page(
     output: Path, records: Sequence[Record], certificates: Mapping[str, Certificate | str]
 ) -> None:
     from xfbench.base import atomic_files, errors
+    from xfbench.base.wording import pluralize
+    from xfbench.rendering import external_figures
     from xfbench.rendering.report import page
     from xfbench.store import published as literature
     from xfbench.studies import page as studies
@@ -116,7 +118,9 @@ def _write_page(
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     launches = sum(record.source == "measured" for record in records)
-    print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
+    figures = len(external_figures.distinct_external_figures(records))
+    parts = [f"{launches} launches", *([pluralize(figures, "external figure")] * bool(figures))]
+    print(f"{output}: {', '.join(parts)}, {len(text) / 1e6:.1f} MB")
 
 
 def _name_figures(boards: Iterable[Board]) -> list[tuple[str, str, Figure]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -133,7 +132,7 @@ def _print_published_figures(
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
-    conditions = [_as_condition_on_published_values(condition) for condition in conditions]
+    conditions = [external_figures.as_condition_on_figure(condition) for condition in conditions]
     documents = [(record, record.document()) for record in published.records()]
     matches = [
         (record, document)
@@ -162,16 +161,6 @@ def _describe_published_mismatch(conditions: Sequence[Condition]) -> str:
     documents = [record.document() for record in published.records()]
     mismatch = selection.describe_mismatch_of_documents(conditions, documents, "published values")
     return f"{mismatch} (the key of a source is citation.key, such as citation.key=Z17)"
-
-
-def _as_condition_on_published_values(condition: Condition) -> Condition:
-    """Return the condition on what a published value describes, for one on a request's setting."""
-    from xfbench.model.external_record import About
-
-    prefix, _, name = condition.field.partition(".")
-    if prefix != "request" or name not in About.model_fields:
-        return condition
-    return replace(condition, field=f"figure.about.{name}")
 
 
 @app.command()
