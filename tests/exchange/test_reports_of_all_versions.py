@@ -224,3 +224,52 @@ def test_log_of_mlperf_gives_no_name_of_a_host(run_inline, tmp_path):
     [record] = Store(tmp_path / "results").records()
     assert record.figure.value == 0.625
     assert "cn0107" not in json.dumps(record.document())
+
+
+def make_new_case(**fields):
+    """A test case in a form that this version does not know."""
+    return {"name": "BandwidthTest", "system": "hill", **fields}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (
+            make_report("9.0", make_new_case(metrics={"rate": 31.25})),
+            "testcases[0] BandwidthTest: no figure: no performance variable "
+            "('perfvalues' or 'perfvars'); the test has name, system, metrics",
+        ),
+        (make_report("4.2", make_case({})), "no figure: no performance variable"),
+        (
+            make_report("9.0", make_new_case(perfvalues={"hill:part:rate": {"value": 31.25}})),
+            "BandwidthTest, rate: not a list of value, reference, limits and unit",
+        ),
+        (
+            make_report("9.0", make_new_case(perfvalues={"a:b:rate": ["GB/s", 1, 2, 3, 31.25]})),
+            "BandwidthTest, rate: not a list of value",
+        ),
+        (make_report("4.2"), "runs: no test case ('testcases'); the first run has num_cases"),
+        (
+            make_benchmark_file("6.0", {"name": "test_read", "stats": {"typical": 0.5}}),
+            "benchmarks[0] test_read: the stats have no numeric median; they have typical",
+        ),
+        (make_benchmark_file("5.2.3"), "benchmarks: the list is empty"),
+        ({"context": {}, "timings": []}, "it has the keys context, timings"),
+        ([1, 2], "it has a JSON value of type list"),
+        ("\n", "it is empty"),
+        ('{"session_info": {"user": 1}, "runs"', "it is not complete JSON"),
+        ("step,seconds\n1,0.5\n", "it begins with 'step,seconds'"),
+        (b"\x1f\x8b\x08\x00", "it is compressed with gzip: unpack it"),
+        (b"\xff\x00\xfe\x01", "it has binary data"),
+    ],
+)
+def test_import_without_figures_says_what_the_file_has(run_inline, tmp_path, content, words):
+    if isinstance(content, dict | list):
+        content = json.dumps(content)
+    (tmp_path / "report.json").write_bytes(
+        content if isinstance(content, bytes) else content.encode()
+    )
+    completed = run_inline("results", "import", "report.json")
+    assert completed.returncode == 2
+    assert words in completed.stderr
+    assert not (tmp_path / "results").exists()

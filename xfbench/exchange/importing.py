@@ -6,6 +6,8 @@ was run on another machine is read by `xfbench/bundle.py`.
 
 from __future__ import annotations
 
+import lzma
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -62,6 +64,7 @@ def check_sources(sources: Sequence[Path], target: Store) -> list[Path]:
 def _is_archive(file: Path) -> bool:
     if file.name.endswith(archive.SUFFIXES):
         return True
-    with suppress(OSError):
+    # A cut compressed file raises what its decompressor raises.
+    with suppress(OSError, EOFError, zlib.error, lzma.LZMAError):
         return is_tarfile(file)
     return False

@@ -1,8 +1,9 @@
 """JSON of pytest-benchmark (`--benchmark-json`, `--benchmark-save`): one figure per benchmark.
 
 The value is the median duration of a call over all rounds, in seconds. It is converted if the timer
-counts nanoseconds, such as `perf_counter_ns`. Its range goes from the fastest to the slowest round. With `--benchmark-json` or `--benchmark-save-data`, the file has the
-durations of all rounds, and they are imported too.
+counts nanoseconds, such as `perf_counter_ns`. Its range goes from the fastest to the slowest round.
+With `--benchmark-json` or `--benchmark-save-data`, the file has the durations of all rounds, and
+they are imported too.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from xfbench.exchange.formats import (
     as_list,
     as_object,
     keep_nonempty_text,
+    list_keys,
     parse_number,
     parse_positive_integer,
     parse_time,
@@ -53,6 +55,8 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         raise ValueError("the file has no valid time ('datetime')")
     if not isinstance(document["benchmarks"], list):
         raise ValueError("'benchmarks' is not a list")
+    if not document["benchmarks"]:
+        yield Missed("benchmarks", "the list is empty: no benchmark ran", fault=False)
     machine = _describe_machine(as_object(document["machine_info"]))
     for index, document_benchmark in enumerate(document["benchmarks"]):
         benchmark = as_object(document_benchmark)
@@ -64,7 +68,9 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         values = [parse_number(raw_value) for raw_value in as_list(stats.get("data"))]
         rounds_s = [round_time / per_second for round_time in values if round_time is not None]
         if value is None:
-            yield Missed(location, "the stats have no numeric median")
+            yield Missed(
+                location, f"the stats have no numeric median; they have {list_keys(stats)}"
+            )
         elif len(rounds_s) < len(values):
             yield Missed(location, "the stats have data that are not numbers")
         else:
