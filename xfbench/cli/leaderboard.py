@@ -15,6 +15,7 @@ from xfbench.cli.options import (
     JsonOption,
     RecordFilterOption,
     ResultsOption,
+    check_listed_names,
     fail_without_match,
     parse_list,
     parse_record_filters,
@@ -261,6 +262,9 @@ def _read_tables(
             for workload_name in dict.fromkeys(workload_names)
         ]
     with index.open_index(store, say) as record_index:
+        if not published:
+            listed_workloads = selection.one_of_condition("request.workload", workload_names or ())
+            check_listed_names(record_index, [*conditions, listed_workloads])
         ranked_tables = ranked.leaderboard_tables(
             record_index, condition_sets, certificates, target_accuracy
         )

@@ -15,6 +15,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names,
     check_output_file,
     fail_without_match,
     parse_record_filters,
@@ -85,6 +86,7 @@ def report(
     folder = paths.results(results)
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(open_existing_store(folder), say) as record_index:
+        check_listed_names(record_index, conditions)
         records = [record for _, record in record_index.select(conditions)]
         if not records:
             fail_without_match(record_index, conditions)

@@ -16,6 +16,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names,
     check_parent_folder,
     fail_without_match,
     parse_record_filters,
@@ -97,6 +98,7 @@ def list_(
         _print_published_figures(conditions, bibtex, as_json)
         return
     with index.open_index(_open_store(results), say) as record_index:
+        check_listed_names(record_index, conditions)
         records = [record for _, record in record_index.newest(conditions, limit)]
         match_count = record_index.count_preselected(conditions)
         if conditions and not records:
@@ -227,6 +229,7 @@ def repeat(
 
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(_open_store(results), say) as record_index:
+        check_listed_names(record_index, conditions)
         records = [record for _, record in record_index.select(conditions)]
         if conditions and not records:
             fail_without_match(record_index, conditions)
@@ -335,6 +338,7 @@ def export(
     conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         stored = record_index.select(conditions)
         first = list(itertools.islice(stored, 1))
         if conditions and not first:
@@ -390,6 +394,7 @@ def references(
     store = _open_store(results)
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         tables = ranked.leaderboard_tables(
             record_index, [conditions], certificate.read_certificates(store.folder)
         )
@@ -430,6 +435,7 @@ def submit(
     store = _open_store(results)
     messages: list[str] = []
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         if conditions and not record_index.newest(conditions, 1):
             fail_without_match(record_index, conditions)
         count = submission.write_submission(

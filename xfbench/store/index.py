@@ -144,8 +144,11 @@ class Index:
     def describe_mismatch(self, conditions: Sequence[Condition]) -> str:
         """Return a line that says why no record meets all conditions, with values that exist.
 
-        See `selection.describe_mismatch`.
+        See `selection.describe_mismatch`. Fields that the index lacks are read from the records.
         """
+        if conditions and self.count_preselected(conditions):
+            documents = [record.document() for _, record in self.select()]
+            return selection.describe_mismatch_of_documents(conditions, documents)
         return selection.describe_mismatch(
             conditions, self.count_preselected(), self.count_preselected, self._list_values
         )
