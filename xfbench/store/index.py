@@ -267,6 +267,12 @@ class Index:
         found_by_reading = [defect for defect in self.damaged if defect not in old_defects]
         self.damaged = [*self._read_defects(), *found_by_reading]
 
+    def remember_damaged_files(self) -> None:
+        """Note the single files that could not be read, so that later commands skip them."""
+        ids = {line.partition(".json: ")[0] for line in self.damaged}
+        with suppress(duckdb.Error):
+            indexing.note_damaged_files(self._connection, self._store, ids)
+
     def _read_defects(self) -> list[str]:
         return [
             line for (line,) in self._fetch_all_or_rebuild("SELECT defect FROM damaged ORDER BY 1")
@@ -340,6 +346,7 @@ def open_index(store: Store, warn_of_wait: WarningHandler) -> Iterator[Index]:
     with ExitStack() as stack:
         index = _open_shared(store, stack, warn_of_wait) or _open_temporary_copy(store, stack)
         stack.callback(index.close)
+        stack.callback(index.remember_damaged_files)
         yield index
 
 
