@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 _REPLACEMENT = "…"
-_HOME_USER = re.compile(r"(?<![\w.-])/(?:home|Users|users)/+([^\s/\"'<>|:;,)\]}]+)")
+_HOME_USER = re.compile(
+    r"(?<![\w./:-])(?:/+[\w.+-]+)*?/+(?:home|homes|Users|users)/+(?:[A-Za-z]/+)?([^\s/\"'<>|:;,)\]}]+)"
+)
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+_WORD_SEPARATOR = re.compile(r"([._-]+)")
+_HOST_RANGE = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\[([\d,\s-]+)\]([A-Za-z0-9_.-]*)")
+_MAX_WORD_PARTS = 11  # of words and separators: six words
 _MAX_HOST_NAME = 253  # characters of a host name
 _MAX_SEARCHED = 2**16  # characters of a text
 _MIN_LETTERS = 2  # of names whose digits may vary
@@ -89,7 +94,7 @@ def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], st
       case are not distinguished. Names and parts with 1 or more than 253 characters are kept.
     - Words that differ from such a name only in their digits, such as `node8` and `node[1-3]`, if
       the name has two letters.
-    - Paths of home folders, such as `/home/USER`.
+    - Paths of home folders, such as `/home/USER` and `/gpfs/home/USER`.
     - Email addresses.
     - User names and passwords in URLs.
 
@@ -137,18 +142,44 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     """Describe one private name in a text, or return None if the text has none.
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
-    if `host_hashes` contains the `host_hash` of the word or of a part of the word.
+    if `host_hashes` contains the `host_hash` of the word or of a part of the word. So is a name in
+    a list such as `node[1-3]`.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
     if match := _EMAIL.search(text):
         return f"the address {match[0]}"
     for word in dict.fromkeys(_WORD.findall(text)):
-        candidates = (word, word.partition(".")[0], *word.split("_"))
-        for candidate in candidates:
+        for candidate in _list_possible_hosts(word):
             if len(candidate) <= _MAX_HOST_NAME and host_hash(candidate) in host_hashes:
                 return f"the host {candidate}"
+    for prefix, numbers, suffix in _HOST_RANGE.findall(text):
+        for number in _expand_ranges(numbers):
+            if host_hash(f"{prefix}{number}{suffix}") in host_hashes:
+                return f"the host {prefix}{number}{suffix}"
     return None
+
+
+def _list_possible_hosts(word: str) -> Iterable[str]:
+    """Return the word and its parts, such as "node7" in "rank_on_node7-ib0.example.org"."""
+    parts = _WORD_SEPARATOR.split(word)[:_MAX_WORD_PARTS]  # words and separators in turn
+    runs = (
+        "".join(parts[start:end])
+        for start in range(0, len(parts), 2)
+        for end in range(start + 1, len(parts) + 1, 2)
+    )
+    return dict.fromkeys(
+        variant for text in (word, *runs) for variant in dict.fromkeys((text, text.lower()))
+    )
+
+
+def _expand_ranges(text: str) -> Iterator[str]:
+    """Yield the numbers in a list such as `0001-0003,0007`, 10,000 at most."""
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (last or first).isdecimal() and len(part) < 40:
+            end = min(int(last or first), int(first) + 10_000)
+            yield from (str(number).zfill(len(first)) for number in range(int(first), end + 1))
 
 
 def host_hash(name: str) -> str:
