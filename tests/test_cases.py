@@ -17,6 +17,9 @@ CASES = [
     "Part of an epoch",
     "Samples instead of epochs",
     "Times to train",
+    "Node names in a ReFrame report",
+    "pytest-benchmark reports, old and new",
+    "Published figures without any measurement",
     # Terminals and processes
     "Process name cut inside a character",
     "Terminal that is not UTF-8",

@@ -12,7 +12,7 @@ import pytest
 
 from xfbench.base import paths
 from xfbench.execution import link_bandwidth
-from xfbench.model import settings
+from xfbench.model import adapter, settings
 
 SMALL = "--framework reference --workload lenet --batch-size 2 --steps 2 --warmup 0".split()
 
@@ -83,6 +83,16 @@ def test_invalid_arguments_give_one_line_and_exit_2(run_inline, arguments, words
     assert outcome.stdout == ""
     assert len(outcome.stderr.strip().splitlines()) == 1, outcome.stderr
     assert words in outcome.stderr
+
+
+def test_the_end_of_a_file_within_xfbench_is_no_interruption(run_inline, monkeypatch):
+    def fail():
+        raise EOFError("compressed file ended early")
+
+    monkeypatch.setattr(adapter, "list_names", fail)
+    outcome = run_inline("framework", "list")
+    assert outcome.returncode == 3
+    assert "bug in xfbench: EOFError('compressed file ended early')" in outcome.stderr
 
 
 def test_a_process_exits_with_2_for_a_wrong_command(run_process):

@@ -208,7 +208,7 @@ def test_a_comparison_has_one_form_of_output(run_inline):
     [
         "-f torch -w lenet",
         "--where framework=torch --where workload=lenet",
-        "-f torch,zzz -w lenet",
+        "-f torch,caffe -w lenet",
     ],
 )
 def test_options_restrict_both_sides_of_a_comparison(options, run_inline, record, tmp_path):

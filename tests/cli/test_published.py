@@ -52,6 +52,76 @@ def test_the_leaderboard_shows_published_figures_on_request(run_inline, results,
     assert "convnet · synthetic" in convnet_output and "elsewhere" not in convnet_output
 
 
+@pytest.fixture
+def imports(tmp_path):
+    """A folder with imported figures only: of a network that xfbench does not know, and of torch.
+
+    They are read with `results import`, so there is no launch.
+    """
+    lines = [
+        {"time_ms": 1_600_000_000_000 + ms, "key": key, "value": value, "metadata": {}}
+        for ms, key, value in (
+            (0, "submission_benchmark", "segmenter"),
+            (1000, "run_start", None),
+            (5000, "eval_accuracy", 0.8125),
+            (43250, "run_stop", None),
+        )
+    ]
+    text = "\n".join(f":::MLLOG {json.dumps(line)}" for line in lines)
+    (tmp_path / "log.txt").write_text(text)
+    benchmark = {
+        "name": "test_step",
+        "params": {"workload": "convnet", "framework": "torch"},
+        "stats": {"median": 0.0625, "min": 0.03125, "max": 0.5},
+    }
+    document = {"machine_info": {}, "datetime": "2026-01-01", "benchmarks": [benchmark]}
+    (tmp_path / "benchmarks.json").write_text(json.dumps(document))
+
+
+@pytest.mark.case("Published figures without any measurement")
+@pytest.mark.parametrize("format_name", ["text", "markdown", "latex", "csv", "json", "html"])
+def test_imported_figures_are_listed_without_any_launch(run_inline, imports, format_name):
+    assert run_inline("results", "import", "log.txt").returncode == 0
+    shown = run_inline("leaderboard", "--published", "--format", format_name)
+    assert shown.returncode == 0 and not shown.stderr
+    assert "42.25" in shown.stdout and "0.8125" in shown.stdout
+    if format_name == "text":
+        assert "other workloads, external figures: not measured here" in shown.stdout
+        assert "MLPerf Training log, segmenter" in shown.stdout
+    page = run_inline("report", "--output", "page.html")
+    assert "0 launches, 2 external figures" in page.stdout
+    assert "42.25" in run_inline("results", "list").stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "has_time", "has_median"),
+    [
+        ("", True, True),
+        ("--framework torch", False, True),
+        ("--workload convnet", False, True),
+        ("--where figure.quantity~train", True, False),
+    ],
+)
+def test_imported_figures_are_filtered_by_what_they_describe(
+    run_inline, imports, options, has_time, has_median
+):
+    for name in ("log.txt", "benchmarks.json"):
+        assert run_inline("results", "import", name).returncode == 0
+    shown = run_inline("leaderboard", "--published", *options.split())
+    assert shown.returncode == 0
+    assert ("42.25" in shown.stdout, "0.0625" in shown.stdout) == (has_time, has_median)
+
+
+def test_a_table_without_rows_is_explained(run_inline, imports):
+    assert run_inline("results", "import", "log.txt").returncode == 0
+    shown = run_inline("leaderboard")
+    assert shown.returncode == 0
+    assert "results has no launch to rank (to show imported figures" in shown.stderr
+    filtered = run_inline("leaderboard", "--published", "--framework", "caffe")
+    assert filtered.returncode == 1
+    assert "0 of 2 records match request.framework in caffe" in filtered.stderr
+
+
 @pytest.mark.parametrize("option", [("-w", "lenet"), ("--where", "workload=lenet")])
 def test_published_figures_are_filtered_by_what_they_describe(run_inline, option):
     outcome = run_inline("results", "list", "--published", *option, "--json")

@@ -53,6 +53,7 @@ def test_numbers_without_sense_exit_with_2(run_inline, arguments, words):
         (("--strategy-options", "servers=1"), "servers"),
         (("--loader-threads", "0"), "--loader-threads has no effect here: it needs a prepared"),
         (("--loader", "native"), "needs a prepared data set"),
+        (("--partition", "gpu"), "--partition has no effect here: it needs --launcher slurm"),
         (("--account", "a"), "--account has no effect here: it needs --launcher slurm"),
         (("--job-time", "90m"), "--job-time has no effect here: it needs --launcher slurm"),
         (("--no-wait",), "--no-wait has no effect here: it needs --launcher slurm"),

@@ -360,6 +360,8 @@ def test_command_missing_from_the_readme_is_a_defect(folder):
     [
         ("rank 0 on node7 was killed", "the host node7"),
         ("node7.example.org died", "the host node7"),
+        ("lost cn[0001-0003],node[5-9,12]", "the host node7"),
+        ("rank_on_NODE7-ib0.example.org died", "the host node7"),
     ],
 )
 def test_record_with_private_names_is_withheld_and_a_defect(
@@ -384,7 +386,8 @@ def test_record_with_private_names_is_withheld_and_a_defect(
 
 def test_harmless_words_are_not_private_names():
     hosts = {private_names.host_hash("node7"), private_names.host_hash(platform.node())}
-    for text in ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/"):
+    harmless = ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/", "node[8-9]")
+    for text in (*harmless, "https://example.org/users/guide", "docs/home/page"):
         assert private_names.describe_private_name(text, hosts) is None
 
 

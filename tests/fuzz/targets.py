@@ -22,7 +22,7 @@ import numpy as np
 
 from tests.hosts import host_files
 from xfbench.analysis import leaderboard, series
-from xfbench.base import digests, errors, processes, tool_output
+from xfbench.base import digests, errors, private_names, processes, tool_output
 from xfbench.base.processes import CommandError
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.environments import audit
@@ -224,6 +224,14 @@ def read_foreign(path):
     figures._read_records(path, str.splitlines, str.splitlines)
 
 
+def hide_names(content):
+    """Names are found in a text, and hidden in it: as many as its lines may have."""
+    text = content.decode(errors="replace")
+    document = {"job_nodelist": text.split("\n"), "name": text}
+    names = private_names.collect_private_names(document)
+    private_names.make_private_text_redactor(names)(text)
+
+
 def iterate_places(value):
     """Where something stands in a document: what holds it, and by which key."""
     keys = value if isinstance(value, dict) else range(min(len(value), 4))
@@ -331,7 +339,9 @@ def build_tool_outputs():
     }
     saved |= {"datetime": "2026-11-22T00:00:00+00:00", "commit_info": {}}
     case = {"name": "Speed", "result": "pass", "perfvalues": {"a:b:speed": [1, 2, -1, 1, "s"]}}
-    session = {"session_info": {"data_version": "4.0"}, "runs": [{"testcases": [case]}]}
+    case |= {"display_name": "Speed %.nid=cn0107", "job_nodelist": ["cn0107", "cn[0108-0109]"]}
+    information = {"data_version": "4.0", "time_end_unix": 1.6e9, "user": "weber"}
+    session = {"session_info": information, "runs": [{"testcases": [case]}]}
     mlperf_log = "".join(f":::MLLOG {line}\n" for line in lines)
     return [text.encode() for text in (mlperf_log, json.dumps(saved), json.dumps(session))]
 
@@ -396,6 +406,12 @@ TARGETS = {
         build_archive(),
     ),
     "foreign": Target(as_bytes_reader("foreign.json", read_foreign), USAGE, build_tool_outputs()),
+    "names": Target(
+        hide_names,
+        (),
+        [b"cn[0107-0109,0200]-ib", b"Test %.nid=cn0107 %x.user=weber", b"/home/weber/cn0107.x.org"],
+        seconds=2,
+    ),
     "manifest": Target(
         as_bytes_reader("set/manifest.json", lambda path: prepared.read_manifest(path.parent)),
         DAMAGED,

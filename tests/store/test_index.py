@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests import temporary_mounts
 from tests.sample_records import vary_record
+from xfbench.base import safe_read
 from xfbench.base.errors import UsageError
 from xfbench.host.machine import describe_machine
 from xfbench.store import index, indexing, selection
@@ -218,6 +219,100 @@ def test_repaired_record_is_returned_again(store):
     assert len(query_ids(store)[0]) == 19
     path.write_text(intact_text)
     os.utime(path.parent, (old_time_s, old_time_s))
+    assert query_ids(store) == (list_all_ids(store), [])
+
+
+def replace_by_link(path):
+    path.unlink()
+    path.symlink_to(path.with_name("nothing"))
+
+
+def replace_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.fixture
+def read_names(monkeypatch):
+    """The names of the record files that are read, by the index and by its users."""
+    names = []
+    read = safe_read.read_bytes
+
+    def note_and_read(path, *arguments, **options):
+        names.append(path.name)
+        return read(path, *arguments, **options)
+
+    monkeypatch.setattr(safe_read, "read_bytes", note_and_read)
+    return names
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_text(path.read_text().replace('"ok"', '"failed"')),
+        lambda path: path.write_bytes(path.read_bytes()[:99]),
+        lambda path: path.write_bytes(b"\xff\x00" * 999),
+        lambda path: path.write_bytes(b""),
+        replace_by_link,
+        replace_by_folder,
+    ],
+    ids=["edited", "cut", "binary", "empty", "link", "folder"],
+)
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_damaged_file_is_read_once_until_it_changes(
+    store, record, read_names, monkeypatch, damage, is_indexed
+):
+    monkeypatch.setattr(indexing, "_SETTLED_S", -1)  # what was just written has its final time
+    path = next(store.record_files())
+    intact_content = path.read_bytes()
+    if is_indexed:
+        query_ids(store)
+    damage(path)
+    ids, damaged = query_ids(store)
+    assert path.name in read_names and len(ids) == 19 and len(damaged) == 1
+    for launch in (90, 91):
+        added = record(launch=launch)
+        store.add(added)
+        os.utime(path.parent)  # as if the record were in the same folder
+        read_names.clear()
+        assert query_ids(store)[1] == damaged and path.name not in read_names
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()
+    assert query_ids(store)[1] == []
+    path.write_bytes(intact_content)
+    ids, damaged = query_ids(store)
+    assert len(ids) == 22 and not damaged
+
+
+def test_leaderboard_reads_a_damaged_file_once(store, read_names, run_inline, monkeypatch):
+    monkeypatch.setattr(indexing, "_SETTLED_S", -1)
+    run_inline("leaderboard")
+    path = next(store.record_files())
+    path.write_text(path.read_text().replace('"ok"', '"failed"'))
+    first = run_inline("leaderboard")
+    assert path.name in first.stderr and path.name in read_names
+    for command in ("leaderboard", "results list", "report"):
+        read_names.clear()
+        outcome = run_inline(*command.split())
+        assert path.name in outcome.stderr and path.name not in read_names
+        assert len(read_names) >= 19
+
+
+def test_unreadable_file_is_read_again(store, monkeypatch):
+    """A plain file that cannot be read may be readable later, without any change of its state."""
+    path = next(store.record_files())
+    read = safe_read.read_bytes
+
+    def fail(each, *arguments, **options):
+        if each == path:
+            raise OSError(5, "Input/output error")
+        return read(each, *arguments, **options)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(safe_read, "read_bytes", fail)
+        assert [len(part) for part in query_ids(store)] == [19, 1]
     assert query_ids(store) == (list_all_ids(store), [])
 
 

@@ -2,8 +2,8 @@
 
 - `known_names` collects the names of this user, of this host and of this process's folders.
 - `mask_known_names` removes them from a text, with all paths outside of the system's folders.
-- `make_private_text_redactor` removes names that a file states. For example, files of other tools
-  list the names of their hosts and users.
+- `collect_private_names` finds the names that a document of another tool states, and
+  `make_private_text_redactor` removes them.
 - `describe_private_name` finds names in text of other people. Of their hosts, only hashes are
   known: records contain them. A word is a host name if a record contains the hash of the word.
 
@@ -21,11 +21,12 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -53,7 +54,27 @@ _PUBLIC_SUBFOLDERS = ("/dev/shm/", "/run/user/", "/opt/tmp/", "/usr/tmp/", "/usr
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
+_WORD_SEPARATOR = re.compile(r"([._-]+)")
+_HOST_RANGE = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\[([\d,\s-]+)\]([A-Za-z0-9_.-]*)")
+_MAX_WORD_PARTS = 11  # of words and separators: six words
 _MAX_HOST_NAME = 253  # characters of a host name
+_MAX_SEARCHED = 2**16  # characters of a text
+_MIN_LETTERS = 2  # of names whose digits may vary
+_DIGITS = re.compile(r"\d+|\[[\d,\s-]*\]")
+_DIGITS_PATTERN = r"(?:(?<!\d)\d+|\[[\d,\s-]*\])"
+_LETTER_OR_DIGIT = re.compile("[A-Za-z0-9]")
+_LISTED_NAME = re.compile(r"[A-Za-z0-9_.-]+(?:\[[\d,\s-]*\][A-Za-z0-9_.-]*)*")
+_PARAMETER = re.compile(r"(?<![\w.$-])([A-Za-z_$][\w.$-]*)=(\S+)")
+_KEY_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_KEYS_OF_NAMES = {
+    *("fqdn", "host", "hosts", "hostlist", "hostname", "hostnames"),
+    *("nid", "nids", "node", "nodes", "nodelist", "nodename", "nodenames", "xname", "xnames"),
+    *("login", "logname", "owner", "pocname", "user", "userid", "username", "usernames", "users"),
+}
+_HARMLESS_WORDS = {
+    *("", "all", "any", "default", "false", "host", "localhost", "n/a", "node", "none", "null"),
+    *("true", "undefined", "unknown", "user"),
+}
 _MIN_SALT_BYTES, _MAX_SALT_BYTES = 16, 1000
 # Names of users and hosts that many machines share. They say nothing about a person.
 _SHARED_NAMES = {
@@ -158,6 +179,48 @@ def _word_pattern(words: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
 
 
+def collect_private_names(document: Any) -> set[str]:
+    """Return the names of hosts and users in a JSON document.
+
+    Such names are:
+
+    - Text below a key such as `hostname`, `job_nodelist` or `user`, also in arrays.
+    - Text after such a key in a string, as in `Test %nid=node7`.
+    - Users of home folders.
+    """
+    names: set[str] = set()
+    pending: list[tuple[bool, Any]] = [(False, document)]
+    while pending:
+        is_private, value = pending.pop()
+        if isinstance(value, dict):
+            if is_private:
+                names.update(*map(_split_names, value))
+            pending += [
+                (is_private or _is_key_of_names(key), child) for key, child in value.items()
+            ]
+        elif isinstance(value, list):
+            pending += [(is_private, child) for child in value]
+        elif isinstance(value, str):
+            text = value[:_MAX_SEARCHED]
+            names.update(_HOME_USER.findall(text))
+            for key, words in _PARAMETER.findall(text):
+                if _is_key_of_names(key):
+                    names |= _split_names(words)
+            if is_private:
+                names |= {text.strip()} | _split_names(text)
+    return {name for name in names if name.lower() not in _HARMLESS_WORDS}
+
+
+def _is_key_of_names(key: str) -> bool:
+    words = [word.lower() for word in _KEY_WORD.findall(key)]
+    return bool({*words[-1:], "".join(words[-2:])} & _KEYS_OF_NAMES)
+
+
+def _split_names(text: str) -> set[str]:
+    """Return the names in a list such as `node[1-3],login1`. Numbers are no names."""
+    return {name for name in _LISTED_NAME.findall(text) if re.search("[A-Za-z]", name)}
+
+
 def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], str]:
     """Return a function that replaces private text with an ellipsis ("…").
 
@@ -165,43 +228,98 @@ def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], st
 
     - Each name in `extra_names`, and the part of the name before its first dot. Upper and lower
       case are not distinguished. Names and parts with 1 or more than 253 characters are kept.
-    - Paths of home folders, such as `/home/USER`.
+    - Words that differ from such a name only in their digits, such as `node8` and `node[1-3]`, if
+      the name has two letters.
+    - Paths of home folders, such as `/home/USER` and `/gpfs/home/USER`.
     - Email addresses.
     - User names and passwords in URLs.
+
+    A number after the ellipsis tells names apart: "…1" is the first name that was replaced.
     """
-    variants = {variant for name in extra_names for variant in (name, name.partition(".")[0])}
-    searchable = [variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME]
-    names = sorted(searchable, key=lambda variant: (-len(variant), variant))
-    pattern = _word_pattern(names)
+    variants = {
+        variant.lower() for name in extra_names for variant in (name, name.partition(".")[0])
+    }
+    names = {variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME}
+    digits_vary = {name for name in names if len(re.findall("[a-z]", name)) >= _MIN_LETTERS}
+    kinds = {_DIGITS.sub("0", name) for name in digits_vary}
+    alternatives = "|".join(
+        _DIGITS_PATTERN.join(map(re.escape, _DIGITS.split(name)))
+        for name in sorted(kinds | (names - digits_vary), key=lambda name: (-len(name), name))
+    )
+    pattern = re.compile(rf"(?:{alternatives})(?!\d)", re.IGNORECASE)
+    numbers: dict[str, int] = {}
+
+    def number_name(match: re.Match[str]) -> str:
+        name = match[0].lower()
+        is_word = not _LETTER_OR_DIGIT.match(
+            match.string[match.start() - 1 : match.start()]
+        ) and not _LETTER_OR_DIGIT.match(match.string, match.end())
+        is_known = name in names
+        is_similar = is_word and _DIGITS.sub("0", name) in kinds
+        if not is_similar and not (is_known and (is_word or _is_distinctive(name))):
+            return match[0]
+        return f"{_REPLACEMENT}{numbers.setdefault(name.partition('.')[0], len(numbers) + 1)}"
 
     def redact_private_text(text: str) -> str:
         redacted = _HOME_USER.sub(
             _REPLACEMENT, _EMAIL.sub(_REPLACEMENT, _PASSWORD.sub(_REPLACEMENT, text))
         )
-        return pattern.sub(_REPLACEMENT, redacted) if names else redacted
+        return pattern.sub(number_name, redacted) if alternatives else redacted
 
     return redact_private_text
+
+
+def _is_distinctive(name: str) -> bool:
+    """Return whether a name is also recognised inside a longer word, as in `test_onnode0007`."""
+    return len(name) >= 5 and bool(re.search("[a-z]", name) and re.search("[0-9]", name))
 
 
 def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None:
     """Describe one private name in a text, or return None if the text has none.
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
-    if `host_hashes` contains the hash of the word or of a part of the word. Hashes of others, which
-    have another salt, find no names.
+    if `host_hashes` contains the hash of the word or of a part of the word. So is a name in a list
+    such as `node[1-3]`. Hashes of others, which have another salt, find no names.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
     if match := _EMAIL.search(text):
         return f"the address {match[0]}"
     for word in dict.fromkeys(_WORD.findall(text)):
-        candidates = (word, word.partition(".")[0], *word.split("_"))
-        for candidate in candidates:
-            if len(candidate) > _MAX_HOST_NAME:
-                continue
-            if {host_hash(candidate), host_hash_of_earlier_versions(candidate)} & {*host_hashes}:
+        for candidate in _list_possible_hosts(word):
+            if len(candidate) <= _MAX_HOST_NAME and _has_hash(candidate, host_hashes):
                 return f"the host {candidate}"
+    for prefix, numbers, suffix in _HOST_RANGE.findall(text):
+        for number in _expand_ranges(numbers):
+            if _has_hash(f"{prefix}{number}{suffix}", host_hashes):
+                return f"the host {prefix}{number}{suffix}"
     return None
+
+
+def _has_hash(name: str, host_hashes: Collection[str]) -> bool:
+    return bool({host_hash(name), host_hash_of_earlier_versions(name)} & {*host_hashes})
+
+
+def _list_possible_hosts(word: str) -> Iterable[str]:
+    """Return the word and its parts, such as "node7" in "rank_on_node7-ib0.example.org"."""
+    parts = _WORD_SEPARATOR.split(word)[:_MAX_WORD_PARTS]  # words and separators in turn
+    runs = (
+        "".join(parts[start:end])
+        for start in range(0, len(parts), 2)
+        for end in range(start + 1, len(parts) + 1, 2)
+    )
+    return dict.fromkeys(
+        variant for text in (word, *runs) for variant in dict.fromkeys((text, text.lower()))
+    )
+
+
+def _expand_ranges(text: str) -> Iterator[str]:
+    """Yield the numbers in a list such as `0001-0003,0007`, 10,000 at most."""
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (last or first).isdecimal() and len(part) < 40:
+            end = min(int(last or first), int(first) + 10_000)
+            yield from (str(number).zfill(len(first)) for number in range(int(first), end + 1))
 
 
 def host_hash(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +95,6 @@ def is_tar(path: Path) -> bool:
             raw_file.seek(0)
             file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file
             block = cast(IO[bytes], file).read(_BLOCK_BYTES)
-    except (OSError, EOFError, ValueError):
+    except (OSError, EOFError, ValueError, zlib.error):
         return False
     return block[_MAGIC_PLACE:].startswith(_MAGIC)

@@ -149,7 +149,9 @@ def _run_command_and_report_errors(received_signals: Sequence[int]) -> int:
         return _print_error(
             " ".join(message.split()) or "wrong command line: see xfbench --help", 2
         )
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as error:
+        if isinstance(error.__cause__, EOFError):  # typer takes any for the end of standard input
+            return _print_unexpected_error(error.__cause__)
         if received_signals:
             return _print_error("ended by SIGTERM; finished work is kept", _SIGTERM_STATUS)
         return _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)

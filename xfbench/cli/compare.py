@@ -18,6 +18,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names_in_folder,
     parse_record_filters,
     parse_text,
 )
@@ -110,6 +111,7 @@ def compare(
     if a is None and not against_itself:
         raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
     side_a = comparison.Side.parse(a, folder, conditions)
+    check_listed_names_in_folder(side_a.folder, conditions)
     if against_itself:
         if b is not None:
             raise UsageError("--self compares A with itself: remove B")

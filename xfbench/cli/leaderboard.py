@@ -16,6 +16,7 @@ from xfbench.cli.options import (
     JsonOption,
     RecordFilterOption,
     ResultsOption,
+    check_listed_names,
     fail_without_match,
     parse_list,
     parse_record_filters,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from xfbench.analysis.leaderboard import Table
     from xfbench.model.record import Record
     from xfbench.rendering.tables import Layout
+    from xfbench.store.index import Index
     from xfbench.store.selection import Condition
 
 _SLOWDOWN, _LAYERS = "slowdown", "layers"
@@ -261,6 +263,9 @@ def _read_tables(
             for workload_name in dict.fromkeys(workload_names)
         ]
     with index.open_index(store, say) as record_index:
+        if not published:
+            listed_workloads = selection.one_of_condition("request.workload", workload_names or ())
+            check_listed_names(record_index, [*conditions, listed_workloads])
         ranked_tables = ranked.leaderboard_tables(
             record_index, condition_sets, certificates, target_accuracy
         )
@@ -268,16 +273,30 @@ def _read_tables(
         if published:
             from xfbench.rendering import external_figures
 
-            stored_figures = external_figures.figures_in_index(record_index)
+            stored_figures = external_figures.figures_in_index(record_index, conditions)
+            single_network = external_figures.single_network_of_figure
+            if workload_names is not None:
+                stored_figures = [f for f in stored_figures if single_network(f) in workload_names]
+        is_empty = not (ranked_tables or stored_figures or (published and workload_names))
         if (
-            not (published or ranked_tables)
+            is_empty
             and condition_sets[0]
             and not any(record_index.newest(each, 1) for each in condition_sets)
         ):
             fail_without_match(record_index, condition_sets[0])
-    for line in record_index.damaged:
+        notes = [_explain_empty_table(record_index, published)] if is_empty else []
+    for line in [*record_index.damaged, *notes]:
         say(line)
     return ranked_tables, stored_figures
+
+
+def _explain_empty_table(record_index: Index, published: bool) -> str:
+    """Return a line that says why there is neither a table nor a figure."""
+    from xfbench.store import selection
+
+    imported = record_index.count_preselected([selection.equal_condition("source", "imported")])
+    advice = "to show imported figures, add --published" if imported and not published else ""
+    return f"no table: {record_index.folder} has no launch to rank" + f" ({advice})" * bool(advice)
 
 
 def _print_slowdowns(
@@ -314,8 +333,6 @@ def _print_with_published(
     from xfbench.store import published
 
     single_network = external_figures.single_network_of_figure
-    if workload_names:
-        stored_figures = [f for f in stored_figures if single_network(f) in workload_names]
     networks = workload_names or {name for f in stored_figures if (name := single_network(f))}
     print(
         external_figures.render_leaderboards_with_figures(
@@ -324,6 +341,7 @@ def _print_with_published(
             view,
             [*published.records(), *stored_figures],
             networks,
+            stored_figures,
             layout=layout,
         )
     )

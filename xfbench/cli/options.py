@@ -141,6 +141,41 @@ def fail_without_match(record_index: Index, conditions: Sequence[Condition]) -> 
     raise NoMatchError(f"{record_index.folder}: {mismatch}")
 
 
+def check_listed_names(record_index: Index, conditions: Sequence[Condition]) -> None:
+    """Check that each name in a list of `--framework` or `--workload` has a record.
+
+    Raises NoMatchError if a name without a record is unknown to xfbench. For any other name without
+    a record, a line is printed.
+    """
+    from xfbench.model import adapter
+    from xfbench.store import selection
+    from xfbench.workloads import workloads
+
+    known_names = {"request.framework": adapter.list_names, "request.workload": workloads}
+    for condition in filter(_is_list_of_names, conditions):
+        for name in dict.fromkeys(condition.value.split(",")):
+            alone = [selection.equal_condition(condition.field, name)]
+            if record_index.count_preselected(alone):
+                continue
+            if name not in known_names[condition.field]():
+                fail_without_match(record_index, alone)
+            say(f"{record_index.folder}: {record_index.describe_mismatch(alone)}")
+
+
+def check_listed_names_in_folder(folder: Path, conditions: Sequence[Condition]) -> None:
+    """Check each name in a list, as `check_listed_names` does, in a results folder."""
+    from xfbench.store import index
+    from xfbench.store.results_folder import open_existing_store
+
+    if any(map(_is_list_of_names, conditions)):
+        with index.open_index(open_existing_store(folder), lambda _: None) as record_index:
+            check_listed_names(record_index, conditions)
+
+
+def _is_list_of_names(condition: Condition) -> bool:
+    return condition.comparison == "in" and "," in condition.value
+
+
 def with_settings(
     chosen: Sequence[Setting | str],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -16,6 +16,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names_in_folder,
     parse_list,
     parse_positive_int,
     parse_record_filters,
@@ -79,6 +80,7 @@ def predict(
 
     conditions = parse_record_filters(where, framework, workload)
     selection = comparison.Side.parse(None, paths.results(results), tuple(conditions))
+    check_listed_names_in_folder(selection.folder, conditions)
     node_link = Link.parse(link) if link else None
     rank_counts = parse_list(to_ranks, parse_positive_int, "--to-ranks")
     records = list(selection.records(say))

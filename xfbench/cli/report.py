@@ -16,6 +16,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names,
     check_output_file,
     fail_without_match,
     parse_record_filters,
@@ -87,6 +88,7 @@ def report(
     folder = paths.results(results)
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(open_existing_store(folder), say) as record_index:
+        check_listed_names(record_index, conditions)
         records = [record for _, record in record_index.select(conditions)]
         if not records:
             fail_without_match(record_index, conditions)
@@ -110,6 +112,8 @@ def _write_page(
     known_origins: Origins,
 ) -> None:
     from xfbench.base import atomic_files, errors
+    from xfbench.base.wording import pluralize
+    from xfbench.rendering import external_figures
     from xfbench.rendering.report import page
     from xfbench.store import published as literature
     from xfbench.studies import page as studies
@@ -123,7 +127,9 @@ def _write_page(
     except OSError as error:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     launches = sum(record.source == "measured" for record in records)
-    print(f"{output}: {launches} launches, {len(text) / 1e6:.1f} MB")
+    figures = len(external_figures.distinct_external_figures(records))
+    parts = [f"{launches} launches", *([pluralize(figures, "external figure")] * bool(figures))]
+    print(f"{output}: {', '.join(parts)}, {len(text) / 1e6:.1f} MB")
 
 
 def _name_figures(boards: Iterable[Board]) -> list[tuple[str, str, Figure]]:

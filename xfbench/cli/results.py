@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names,
     check_parent_folder,
     fail_without_match,
     parse_record_filters,
@@ -101,6 +101,7 @@ def list_(
         return
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         records = [record for _, record in record_index.newest(conditions, limit)]
         match_count = record_index.count_preselected(conditions)
         if conditions and not records:
@@ -150,7 +151,7 @@ def _print_published_figures(
     from xfbench.rendering import external_figures
     from xfbench.store import published
 
-    conditions = [_as_condition_on_published_values(condition) for condition in conditions]
+    conditions = [external_figures.as_condition_on_figure(condition) for condition in conditions]
     documents = [(record, record.document()) for record in published.records()]
     matches = [
         (record, document)
@@ -179,16 +180,6 @@ def _describe_published_mismatch(conditions: Sequence[Condition]) -> str:
     documents = [record.document() for record in published.records()]
     mismatch = selection.describe_mismatch_of_documents(conditions, documents, "published values")
     return f"{mismatch} (the key of a source is citation.key, such as citation.key=Z17)"
-
-
-def _as_condition_on_published_values(condition: Condition) -> Condition:
-    """Return the condition on what a published value describes, for one on a request's setting."""
-    from xfbench.model.external_record import About
-
-    prefix, _, name = condition.field.partition(".")
-    if prefix != "request" or name not in About.model_fields:
-        return condition
-    return replace(condition, field=f"figure.about.{name}")
 
 
 @app.command()
@@ -255,6 +246,7 @@ def repeat(
 
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(_open_store(results), say) as record_index:
+        check_listed_names(record_index, conditions)
         records = [record for _, record in record_index.select(conditions)]
         if conditions and not records:
             fail_without_match(record_index, conditions)
@@ -362,6 +354,7 @@ def export(
     conditions = parse_record_filters(where, framework, workload)
     store = _open_store(results)
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         stored = record_index.select(conditions)
         first = list(itertools.islice(stored, 1))
         if conditions and not first:
@@ -417,6 +410,7 @@ def references(
     store = _open_store(results)
     conditions = parse_record_filters(where, framework, workload)
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         tables = ranked.leaderboard_tables(
             record_index, [conditions], certificate.read_certificates(store.folder)
         )
@@ -457,6 +451,7 @@ def submit(
     store = _open_store(results)
     messages: list[str] = []
     with index.open_index(store, say) as record_index:
+        check_listed_names(record_index, conditions)
         if conditions and not record_index.newest(conditions, 1):
             fail_without_match(record_index, conditions)
         count = submission.write_submission(

@@ -22,6 +22,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     WorkloadFilterOption,
+    check_listed_names_in_folder,
     check_output_file,
     framework_option,
     parse_list,
@@ -227,7 +228,7 @@ def run(
     from xfbench.base import paths
     from xfbench.execution.launch import LaunchContext
     from xfbench.host import memory
-    from xfbench.planning import experiment
+    from xfbench.planning import experiment, sense
     from xfbench.session import Session
     from xfbench.store.results_folder import Store
     from xfbench.studies import answer, batch_search, running
@@ -240,6 +241,9 @@ def run(
     choices = _build_choices(values, framework, workload, launches, medium)
     chosen_size = _parse_study_size(size) or chosen_study.sizes[0]
     prepared = running.plan_study_and_write_data(chosen_study, chosen_size, choices)
+    if cells := prepared.cells:
+        slurm_values = {name: values.get(name) for name in ("partition", "account", "job_time")}
+        sense.refuse_options_without_effect(slurm_values, cells)
     store = Store(paths.results(values.get("results")))
     earlier_records = (
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
@@ -304,6 +308,8 @@ def report(
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
     sources += other_sources or ()
     conditions = parse_record_filters(where, framework, workload)
+    if [source.is_dir() for source in sources] == [True]:
+        check_listed_names_in_folder(sources[0], conditions)
     study_answer = _build_answer(
         chosen_study,
         name,

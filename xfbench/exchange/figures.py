@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from xfbench.base import private_names, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
-from xfbench.exchange.formats import Entry, File, Format, Missed, load_formats
+from xfbench.exchange.formats import Entry, File, Format, Missed, list_keys, load_formats
 from xfbench.model.external_record import About, Citation, Figure, figure_error
 from xfbench.model.record import Record
 from xfbench.model.sealed import future_error
@@ -26,6 +26,13 @@ _MAX_VALUES = 8_000_000  # of a JSON file
 _MAX_ENTRIES = 100_000  # figures of a file, and places without one
 _MAX_NAMES = 20_000  # hosts and users of a file
 _MAX_TEXT_CHARACTERS = 200  # longer texts are cut
+_BEGINNINGS = {
+    b"\x1f\x8b": "it is compressed with gzip: unpack it",
+    b"PK\x03\x04": "it is a ZIP archive: unpack it",
+    b"(\xb5/\xfd": "it is compressed with Zstandard: unpack it",
+    b"\xfd7zXZ": "it is compressed with xz: unpack it",
+    b"BZh": "it is compressed with bzip2: unpack it",
+}
 
 
 class _UnknownFormatError(UsageError):
@@ -106,7 +113,7 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
         tools = ", ".join(file_format.TOOL for file_format in known_formats)
         raise _UnknownFormatError(
             f"{_legible_path(path)}: neither an exported archive nor a file of {tools}: nothing "
-            "was imported"
+            f"was imported; {make_legible(_describe_content(file), _MAX_TEXT_CHARACTERS)}"
         )
     try:
         return list(_records_of_entries(path, file, file_format, warn, inform))
@@ -116,6 +123,29 @@ def _read_records(path: Path, warn: WarningHandler, inform: WarningHandler) -> l
             f"{_legible_path(path)}: not a valid file of {file_format.TOOL}: {reason}; "
             "create the file again with that tool"
         ) from error
+
+
+def _describe_content(file: File) -> str:
+    """Return what a file of an unknown format has, such as "it has the keys a, b"."""
+    if isinstance(file.document, dict):
+        return f"it has the keys {list_keys(file.document)}"
+    if file.document is not None:
+        return f"it has a JSON value of type {type(file.document).__name__}"
+    if not file.content.strip():
+        return "it is empty"
+    for beginning, description in _BEGINNINGS.items():
+        if file.content.startswith(beginning):
+            return description
+    try:
+        text = file.content.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        return "it has binary data"
+    if text[0] in "{[":
+        try:
+            strict_json.parse(text)
+        except (ValueError, RecursionError) as error:
+            return f"it is not complete JSON: {error}"
+    return f"it begins with '{text.splitlines()[0]}'"
 
 
 def _read_file(path: Path) -> File:

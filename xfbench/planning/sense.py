@@ -32,6 +32,7 @@ def refuse_options_without_effect(values: Mapping[str, Any], cells: Collection[C
         "strategy": (has_ranks, "--ranks 2 or more"),
         "strategy_options": (has_ranks, "--ranks 2 or more"),
         "ranks_per_node": (has_ranks or values.get("ranks_per_node") == 1, "--ranks 2 or more"),
+        "partition": (uses_slurm or any(cell.site for cell in cells), "--launcher slurm"),
         "account": (uses_slurm, "--launcher slurm"),
         "job_time": (uses_slurm, "--launcher slurm"),
         "loader": (has_data_set, "a prepared data set: see `xfbench data list` and --data"),

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xfbench.analysis.leaderboard import Table
@@ -20,10 +20,12 @@ from xfbench.model.record import Record
 from xfbench.rendering import formats, tables
 from xfbench.store import selection
 from xfbench.store.index import Index
+from xfbench.store.selection import Condition
 
 HEADERS = ("source", "study", "quantity", "figure", "relative to", "of")
 
 _LESS_IMPORTANT = ("study", "network")  # columns that a narrow terminal leaves out
+_OTHER = "other workloads"  # those that xfbench does not know, or that are no network
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,24 @@ def figures_whose_single_network_equals(
     ]
 
 
-def figures_in_index(index: Index) -> list[Record]:
-    """Return the records of external figures in a results folder, without duplicates."""
+def figures_in_index(index: Index, conditions: Sequence[Condition] = ()) -> list[Record]:
+    """Return the records of external figures in a results folder, without duplicates.
+
+    Conditions on a setting of a request are conditions on what a figure describes.
+    """
     kinds = [selection.equal_condition("source", source) for source in ("published", "imported")]
-    return distinct_external_figures(record for kind in kinds for _, record in index.select([kind]))
+    about = [as_condition_on_figure(condition) for condition in conditions]
+    return distinct_external_figures(
+        record for kind in kinds for _, record in index.select([kind, *about])
+    )
+
+
+def as_condition_on_figure(condition: Condition) -> Condition:
+    """Return the condition on what a figure describes, for one on a request's setting."""
+    prefix, _, name = condition.field.partition(".")
+    if prefix != "request" or name not in About.model_fields:
+        return condition
+    return replace(condition, field=f"figure.about.{name}")
 
 
 def single_network_of_figure(record: Record) -> str | None:
@@ -198,8 +214,9 @@ def render_leaderboards_with_figures(
     format_name: str,
     leaderboards: Sequence[Table],
     view: str,
-    records: Iterable[Record],
+    records: Sequence[Record],
     extra_networks: Iterable[str] = (),
+    other_records: Iterable[Record] = (),
     *,
     layout: tables.Layout = tables.ALL_COLUMNS,
 ) -> str:
@@ -209,25 +226,23 @@ def render_leaderboards_with_figures(
     - `view`: a key of `tables.COLUMNS`.
     - `records`: the records of the external figures.
     - `extra_networks`: networks whose figures are shown even if they have no table.
+    - `other_records`: records of figures that are about no single network. They come last.
     - `layout`: the columns of the leaderboards.
     """
-    figure_records = distinct_external_figures(records)
     names = sorted({table.workload for table in leaderboards} | set(extra_networks))
-    network_figures = [
-        record
-        for name in names
-        for record in figures_whose_single_network_equals(figure_records, name)
-    ]
+    figures_by_name = {
+        name: figures_whose_single_network_equals(records, name) for name in names
+    } | {_OTHER: figures_whose_single_network_equals(other_records, None)}
+    network_figures = [record for group in figures_by_name.values() for record in group]
     if format_name == "json":
         return _to_json(leaderboards, network_figures)
     if format_name == "csv":
         return _to_csv(leaderboards, network_figures)
     table_format = formats.FORMATS[format_name]
     parts: list[str] = []
-    for name in names:
+    for name, records_of_network in figures_by_name.items():
         network_tables = [table for table in leaderboards if table.workload == name]
         parts += tables.render_parts(network_tables, view, layout, table_format)
-        records_of_network = figures_whose_single_network_equals(figure_records, name)
         lines = [describe_figure(record).table_cells for record in records_of_network]
         if lines:
             parts.append(

@@ -145,8 +145,11 @@ class Index:
     def describe_mismatch(self, conditions: Sequence[Condition]) -> str:
         """Return a line that says why no record meets all conditions, with values that exist.
 
-        See `selection.describe_mismatch`.
+        See `selection.describe_mismatch`. Fields that the index lacks are read from the records.
         """
+        if conditions and self.count_preselected(conditions):
+            documents = [record.document() for _, record in self.select()]
+            return selection.describe_mismatch_of_documents(conditions, documents)
         return selection.describe_mismatch(
             conditions, self.count_preselected(), self.count_preselected, self._list_values
         )
@@ -265,6 +268,12 @@ class Index:
         found_by_reading = [defect for defect in self.damaged if defect not in old_defects]
         self.damaged = [*self._read_defects(), *found_by_reading]
 
+    def remember_damaged_files(self) -> None:
+        """Note the single files that could not be read, so that later commands skip them."""
+        ids = {line.partition(".json: ")[0] for line in self.damaged}
+        with suppress(duckdb.Error):
+            indexing.note_damaged_files(self._connection, self._store, ids)
+
     def _read_defects(self) -> list[str]:
         return [
             line for (line,) in self._fetch_all_or_rebuild("SELECT defect FROM damaged ORDER BY 1")
@@ -343,6 +352,7 @@ def open_index(store: Store, warn_of_wait: WarningHandler) -> Iterator[Index]:
     with ExitStack() as stack:
         index = _open_shared(store, stack, warn_of_wait) or _open_temporary_copy(store, stack)
         stack.callback(index.close)
+        stack.callback(index.remember_damaged_files)
         yield index
 
 

@@ -2,14 +2,15 @@
 
 A pack has changed if its size, modification time or inode differs. A record folder has changed if
 its modification time differs. A record is verified before it is added. A file that is not a record
-is noted with its defect.
+is noted with its defect, and is read again only when it changes.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +20,15 @@ import duckdb
 from xfbench.base import digests
 from xfbench.model import sealed
 from xfbench.store import pack
-from xfbench.store.results_folder import Store, defect_message, read_record_file
+from xfbench.store.results_folder import (
+    Store,
+    defect_message,
+    parse_record,
+    read_record_file,
+)
 from xfbench.store.selection import record_fields
 
+_READ_AGAIN = "read again"  # in `damaged`, the state of a file that the next update reads again
 _SETTLED_S = 2.0  # a modification time is reliable once it is older than this
 _INTAKE_THREADS = 2
 _BATCH_RECORDS = 8192
@@ -125,7 +132,7 @@ class _Intake:
 
         - `source`: name of the pack. For a single file, the name of the folder that contains it.
         - `file`: name of the file.
-        - `state`: what `file_state` returns for a single file; None for a pack.
+        - `state`: what `_damage_state` returns for a single file; None for a pack.
         - `defect`: message that says what is wrong.
         """
         self._notes.append((source, file, state, defect))
@@ -228,6 +235,37 @@ def forget_files(connection: duckdb.DuckDBPyConnection, ids: Collection[str]) ->
     connection.execute("COMMIT")
 
 
+def note_damaged_files(
+    connection: duckdb.DuckDBPyConnection, store: Store, ids: Collection[str]
+) -> None:
+    """Note which single files of these records are not what was indexed.
+
+    Later updates do not read such a file until it changes. The ids are hexadecimal.
+    """
+    files_sql = f"start IS NULL AND id IN {_NAMES_SQL}"
+    rows = connection.execute(f"SELECT id, source FROM copies WHERE {files_sql}", [[*ids]])
+    notes = []
+    for identity, source in rows.fetchall():
+        path = store.folder / "records" / source / f"{identity}.json"
+        state = file_state(path)
+        try:
+            parse_record(read_record_file(path), identity)
+        except (OSError, ValueError) as error:
+            state = _damage_state(path, state, error)
+            if state != _READ_AGAIN and (path.is_symlink() or path.exists()):
+                message = defect_message(path.name, error)
+                notes.append((identity, [source, path.name, state, message]))
+    if not notes:
+        return
+    connection.execute("BEGIN")
+    connection.execute(f"DELETE FROM copies WHERE {files_sql}", [[each for each, _ in notes]])
+    connection.execute("DELETE FROM records WHERE id NOT IN (SELECT id FROM copies)")
+    for _, values in notes:
+        connection.execute("INSERT INTO damaged VALUES ($1, $2, $3, $4)", values)
+    _note_counts(connection)
+    connection.execute("COMMIT")
+
+
 def _note_counts(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(f"UPDATE meta SET copies = {_COPY_COUNT_SQL}, records = {_RECORD_COUNT_SQL}")
 
@@ -247,10 +285,14 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store, *, is_em
     indexed_states = _fetch_sources(connection)
     had_sources = not is_empty
     current_states = _source_states(store)
+    noted_files: dict[str, set[str]] = defaultdict(set)  # by folder: damaged, and unchanged since
     for source, file, state in connection.execute(
         "SELECT source, file, state FROM damaged WHERE state IS NOT NULL"
     ).fetchall():
-        if file_state(store.folder / "records" / source / file) != state:
+        path = store.folder / "records" / source / file
+        if file_state(path) == state and (state or path.is_symlink()):
+            noted_files[source].add(file)
+        else:
             indexed_states.pop(source, None)  # the damaged file may be repaired
     changed = [
         name
@@ -263,7 +305,11 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store, *, is_em
     for table, column in (("copies", "source"), ("damaged", "source"), ("sources", "name")):
         outdated = removed if table == "copies" else [*removed, *singles]
         if outdated and had_sources:
-            connection.execute(f"DELETE FROM {table} WHERE {column} IN {_NAMES_SQL}", [outdated])
+            kept_sql = " AND NOT contains($2, file)" if table == "damaged" else ""
+            kept = [[*itertools.chain(*noted_files.values())]] if table == "damaged" else []
+            connection.execute(
+                f"DELETE FROM {table} WHERE {column} IN {_NAMES_SQL}{kept_sql}", [outdated, *kept]
+            )
     copy_rows = connection.execute(
         f"SELECT source, list(id) FROM copies WHERE source IN {_NAMES_SQL} GROUP BY source",
         [singles if had_sources else []],
@@ -284,9 +330,9 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store, *, is_em
             _add_pack(intake, store.folder / "packs" / name)
             intake.is_new = False
         for name, names in file_ids.items():
-            _add_files(
-                intake, store.folder / "records" / name, names - indexed_ids.get(name, set())
-            )
+            noted_ids = {file.removesuffix(".json") for file in noted_files[name]}
+            new_ids = names - indexed_ids.get(name, set()) - noted_ids
+            _add_files(intake, store.folder / "records" / name, new_ids)
     finally:
         intake.finish()
     if is_empty:  # a pack may have a record twice
@@ -355,10 +401,23 @@ def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None
             if sealed.verify_id(content) != f"sha256:{identity}":
                 raise sealed.EditedError("the file name does not match the id")
             intake.add_record_copy(folder.name, identity, content, state=_settled_state(state))
-        except FileNotFoundError:
-            continue
         except (OSError, ValueError) as error:
-            intake.note_defect(folder.name, path.name, state, defect_message(path.name, error))
+            if path.is_symlink() or path.exists():
+                message = defect_message(path.name, error)
+                intake.note_defect(
+                    folder.name, path.name, _damage_state(path, state, error), message
+                )
+
+
+def _damage_state(path: Path, state: str, error: Exception) -> str:
+    """Return the state of a damaged file, with which it is skipped until it changes.
+
+    - `state`: what `file_state` returned before the file was read.
+    - `error`: why the file could not be read. A plain file may be readable later, unchanged.
+    """
+    if isinstance(error, OSError) and path.is_file():
+        return _READ_AGAIN
+    return _settled_state(state) or (_READ_AGAIN if state else "")
 
 
 def _add_pack(intake: _Intake, path: Path) -> None:

@@ -11,15 +11,18 @@ from xfbench.analysis.learning import has_diverged
 from xfbench.base import errors
 from xfbench.base.wording import pluralize
 from xfbench.host import sites
+from xfbench.model import adapter
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
 from xfbench.model.request import Cell
 from xfbench.planning import experiment, pinning, sense
 from xfbench.planning.experiment import Experiment
+from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch, Size
 from xfbench.studies import media
 from xfbench.studies.batch_search import CellSearch
+from xfbench.workloads import workloads
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,32 @@ class StudyPlan:
     searches: tuple[CellSearch, ...] = ()
     missing_data: tuple[str, ...] = ()
 
+    @property
+    def cells(self) -> list[Cell]:
+        """The cells of all launches and searches."""
+        return [cell for cell, _ in self.plan.protocols] + [each.cell for each in self.searches]
+
+
+def _refuse_unused_names(title: str, matrices: Sequence[Matrix], choices: Choices) -> None:
+    """Raise UsageError if a chosen framework or network is unknown, or unused by `matrices`."""
+    for kind, chosen in (("framework", choices.frameworks), ("workload", choices.workloads)):
+        used = {name for matrix in matrices for name in getattr(matrix, kind)}
+        known_names = {"framework": adapter.list_names, "workload": workloads}[kind]()
+        for name in chosen:
+            if name not in {*known_names, *used}:
+                raise errors.unknown_name_error(kind, name, used)
+            if name not in used:
+                raise errors.UsageError(
+                    f"{title} does not use {name}: choose from {', '.join(sorted(used))}"
+                )
+
 
 def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -> StudyPlan:
     """Write the study's prepared data, and return its plan for this size.
 
     Raises UsageError in these cases:
 
-    - The study does not have the size, or uses none of the chosen frameworks or networks.
+    - The study does not have the size, or does not use a chosen framework or network.
     - All data sets of the study are missing.
     - A medium is unknown, or its folder cannot be written.
     """
@@ -85,6 +107,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
     if not matrices:
         sizes = ", ".join(study.sizes)
         raise errors.UsageError(f"{study.name} has no size {size} (sizes: {sizes})")
+    _refuse_unused_names(f"{study.name}, size {size},", matrices, choices)
     folders = media.medium_folders(choices.media)
     update = {
         name: value
@@ -113,7 +136,7 @@ def plan_study_and_write_data(study: Experiment, size: Size, choices: Choices) -
         )
     if not chosen:
         unused = [*choices.frameworks, *choices.workloads]
-        raise errors.UsageError(f"{study.name}, size {size}, does not use {', '.join(unused)}")
+        raise errors.UsageError(f"{study.name}, size {size}, does not use {' with '.join(unused)}")
     fixed = [matrix for matrix in chosen if not isinstance(matrix.batch_size, BatchSearch)]
     cells = experiment.expand_matrices(fixed, choices.pythons)
     searches = [

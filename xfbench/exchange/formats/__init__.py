@@ -124,6 +124,11 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
+def list_keys(value: Any) -> str:
+    """Return the keys of a JSON object as a text, to say what a file has."""
+    return ", ".join(as_object(value)) or "no keys"
+
+
 def parse_time(value: Any) -> str | None:
     """Return a time as records state it (RFC 3339, UTC), or None if `value` is not a time.
 

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from xfbench.base import strict_json
+from xfbench.base.private_names import collect_private_names
 from xfbench.exchange.formats import (
     Entry,
     File,
@@ -128,8 +129,9 @@ def is_recognised(file: File) -> bool:
 
 
 def host_and_user_names(file: File) -> Iterable[str]:
-    """Return nothing, because no name of a host or a person is read from a log."""
-    return ()
+    """Return the names of hosts and persons in the values and metadata of all events."""
+    events = (event for event in _read_events(file) if isinstance(event, _Event))
+    return collect_private_names([[{event.key: event.value}, event.metadata] for event in events])
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:

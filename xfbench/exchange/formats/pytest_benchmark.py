@@ -1,8 +1,9 @@
 """JSON of pytest-benchmark (`--benchmark-json`, `--benchmark-save`): one figure per benchmark.
 
-The value is the median duration of a call over all rounds, in seconds. Its range goes from the
-fastest to the slowest round. With `--benchmark-json` or `--benchmark-save-data`, the file has the
-durations of all rounds, and they are imported too.
+The value is the median duration of a call over all rounds, in seconds. It is converted if the timer
+counts nanoseconds, such as `perf_counter_ns`. Its range goes from the fastest to the slowest round.
+With `--benchmark-json` or `--benchmark-save-data`, the file has the durations of all rounds, and
+they are imported too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from xfbench.base.private_names import collect_private_names
 from xfbench.exchange.formats import (
     Entry,
     File,
@@ -18,6 +20,7 @@ from xfbench.exchange.formats import (
     as_list,
     as_object,
     keep_nonempty_text,
+    list_keys,
     parse_number,
     parse_positive_integer,
     parse_time,
@@ -36,8 +39,8 @@ def is_recognised(file: File) -> bool:
 
 
 def host_and_user_names(file: File) -> Iterable[str]:
-    """Return the name of the host that ran the benchmarks."""
-    return [str(as_object(file.document["machine_info"]).get("node") or "")]
+    """Return the name of the host that ran the benchmarks, and names in their parameters."""
+    return collect_private_names(file.document)
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
@@ -52,16 +55,22 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         raise ValueError("the file has no valid time ('datetime')")
     if not isinstance(document["benchmarks"], list):
         raise ValueError("'benchmarks' is not a list")
+    if not document["benchmarks"]:
+        yield Missed("benchmarks", "the list is empty: no benchmark ran", fault=False)
     machine = _describe_machine(as_object(document["machine_info"]))
     for index, document_benchmark in enumerate(document["benchmarks"]):
         benchmark = as_object(document_benchmark)
         location = f"benchmarks[{index}] {_benchmark_name_without_folders(benchmark)}"
         stats = as_object(benchmark.get("stats"))
-        value, low, high = (parse_number(stats.get(key)) for key in ("median", "min", "max"))
+        per_second = _timer_ticks_per_second(as_object(benchmark.get("options")))
+        numbers = [parse_number(stats.get(key)) for key in ("median", "min", "max")]
+        value, low, high = (number and number / per_second for number in numbers)
         values = [parse_number(raw_value) for raw_value in as_list(stats.get("data"))]
-        rounds_s = [round_s for round_s in values if round_s is not None]
+        rounds_s = [round_time / per_second for round_time in values if round_time is not None]
         if value is None:
-            yield Missed(location, "the stats have no numeric median")
+            yield Missed(
+                location, f"the stats have no numeric median; they have {list_keys(stats)}"
+            )
         elif len(rounds_s) < len(values):
             yield Missed(location, "the stats have data that are not numbers")
         else:
@@ -78,6 +87,12 @@ def entries(file: File) -> Iterator[Entry | Missed]:
                 values=tuple(rounds_s),
                 about={**about, "machine": machine},
             )
+
+
+def _timer_ticks_per_second(options: dict[str, Any]) -> float:
+    """Return in which part of a second the timer counts: with `perf_counter_ns`, 1e9."""
+    suffix = str(options.get("timer")).rpartition("_")[2]
+    return {"ns": 1e9, "us": 1e6, "ms": 1e3}.get(suffix, 1.0)
 
 
 def _benchmark_name_without_folders(benchmark: dict[str, Any]) -> str:

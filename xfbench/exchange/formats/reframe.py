@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from xfbench.base.private_names import collect_private_names
 from xfbench.exchange.formats import (
     Entry,
     File,
@@ -16,6 +17,7 @@ from xfbench.exchange.formats import (
     as_list,
     as_object,
     keep_nonempty_text,
+    list_keys,
     parse_number,
     parse_positive_integer,
     parse_time,
@@ -38,12 +40,12 @@ def is_recognised(file: File) -> bool:
 
 
 def host_and_user_names(file: File) -> Iterable[str]:
-    """Yield the names of the session's host and user, and of the nodes of all jobs."""
-    session = as_object(file.document["session_info"])
-    yield from (str(session.get(name) or "") for name in ("hostname", "user"))
-    for _, case in _test_cases_with_places(file.document):
-        nodes = [case.get("job_nodelist"), *as_list(case.get("nodelist"))]
-        yield from (name for node in nodes if (name := keep_nonempty_text(node)))
+    """Return the names of hosts and users in all fields and names of tests.
+
+    A test that is created once per node has the node's name in its own name. The list of a job's
+    nodes is an array, `node[1-3]` or a text, depending on the version of ReFrame.
+    """
+    return collect_private_names(file.document)
 
 
 def entries(file: File) -> Iterator[Entry | Missed]:
@@ -66,11 +68,13 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         figures = list(_read_performance_variables(case))
         if not figures:
             phase = keep_nonempty_text(case.get("fail_phase"))
-            reason = f"the test failed (phase {phase})" if phase else "no performance variable"
-            yield Missed(location, f"no figure: {reason}", fault=bool(phase))
+            yield Missed(location, f"no figure: {_explain_no_figure(case)}", fault=bool(phase))
         for variable, value, unit in figures:
             parsed_value = parse_number(value)
             figure_location = f"{location}, {variable}"
+            if unit is None:
+                yield Missed(figure_location, "not a list of value, reference, limits and unit")
+                continue
             if parsed_value is None:
                 yield Missed(figure_location, "the value is not a number")
                 continue
@@ -84,6 +88,9 @@ def entries(file: File) -> Iterator[Entry | Missed]:
                 about=_workload_ranks_and_machine(case),
                 failed=_failure_that_affects_figure(case),
             )
+    if not any(_test_cases_with_places(file.document)):
+        has = list_keys(next(iter(as_list(file.document["runs"])), None))
+        yield Missed("runs", f"no test case ('testcases'); the first run has {has}", fault=False)
     for index, _ in enumerate(as_list(file.document.get("restored_cases"))):
         reason = "restored from an earlier session: import the report of that session"
         yield Missed(f"restored_cases[{index}]", reason, fault=False)
@@ -95,15 +102,28 @@ def _test_cases_with_places(document: dict[str, Any]) -> Iterator[tuple[str, dic
             yield f"runs[{run}].testcases[{index}]", as_object(case)
 
 
-def _read_performance_variables(case: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Yield the name, value and unit of each performance variable of a test case."""
+def _read_performance_variables(case: dict[str, Any]) -> Iterator[tuple[str, Any, str | None]]:
+    """Yield the name, value and unit of each performance variable of a test case.
+
+    The unit is None if the variable is not as ReFrame writes it, so that its value is unknown.
+    """
     for key, listing in as_object(case.get("perfvalues")).items():
-        value, *limits = as_list(listing) or [None]  # reference, lower limit, upper limit, unit
-        yield key.split(":", 2)[-1], value, keep_nonempty_text(dict(enumerate(limits)).get(3)) or ""
+        # Value, reference, lower and upper limit, unit; since report 4.1 also the result.
+        fields = as_list(listing)
+        is_known = len(fields) >= 5 and isinstance(fields[4], str | None)
+        yield key.split(":", 2)[-1], *((fields[0], fields[4] or "") if is_known else (None, None))
     for listing in as_list(case.get("perfvars")):
         variable = as_object(listing)
         name = keep_nonempty_text(variable.get("name")) or "a variable without a name"
         yield name, variable.get("value"), keep_nonempty_text(variable.get("unit")) or ""
+
+
+def _explain_no_figure(case: dict[str, Any]) -> str:
+    if phase := keep_nonempty_text(case.get("fail_phase")):
+        return f"the test failed (phase {phase})"
+    if case.keys() & {"perfvalues", "perfvars"}:
+        return "no performance variable"
+    return f"no performance variable ('perfvalues' or 'perfvars'); the test has {list_keys(case)}"
 
 
 def _workload_ranks_and_machine(case: dict[str, Any]) -> dict[str, Any]:
