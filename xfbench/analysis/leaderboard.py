@@ -404,7 +404,7 @@ def add_origins(tables: Iterable[Table], known_origins: Origins) -> list[Table]:
     """Return the tables with the origins of the launches of each row."""
 
     def with_origins(row: Row) -> Row:
-        counts = Counter(map(known_origins.of, row.records))
+        counts = Counter[str](map(known_origins.of, row.records))
         # A row of another source says so in its reason.
         is_plain = row.source != "measured" or counts.keys() <= {"measured"}
         return row if is_plain else replace(row, origins=dict(counts))

@@ -47,7 +47,8 @@ _MAX_FILES = 5_000_000
 _MAX_BYTES = 2**38
 _MAX_EXPANSION = 100  # of a compressed archive; those of records expand 5 to 20 times
 # Most bytes of the manifest: some, and more for each member. An entry has about 200.
-_MANIFEST_BYTES, _MANIFEST_BYTES_PER_FILE = 2**20, 512
+_MANIFEST_BYTES = 2**20
+_MANIFEST_BYTES_PER_FILE = 512
 _READ_ERRORS = (
     *(tarfile.TarError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError),
     *(RecursionError, zlib.error),

@@ -218,7 +218,8 @@ def _parse_event(line: int, mark: str, text: str, start: int) -> tuple[_Event | 
 
 def _parse_object(text: str, start: int, mark: str) -> tuple[dict[str, Any], int]:
     """Return the JSON object at `start`, and where it ends. Raises ValueError if there is none."""
-    begin = _SPACES.match(text, start).end()
+    spaces = _SPACES.match(text, start)
+    begin = spaces.end() if spaces else start
     try:
         document, end = _DECODER.raw_decode(text, begin)
     except strict_json.DuplicateKeyError:
