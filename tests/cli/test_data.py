@@ -140,7 +140,7 @@ def test_check_ends_with_status_1_for_another_order(run_inline, small_set):
         ("prepare digits --encode jpg", "--encode jpg"),
         ("prepare digits --as a/b", "--as 'a/b'"),
         ("prepare digits --classes 3", "--classes works only with imagenet"),
-        ("convert nowhere there", "manifest.json is missing"),
+        ("convert nowhere there", "nowhere is not a folder"),
         ("check nowhere", "manifest.json is missing"),
     ],
 )
