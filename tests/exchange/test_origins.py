@@ -185,5 +185,5 @@ def test_a_folder_that_is_a_bundle_and_something_else_is_refused(
     (folder / "plan.json").write_text("{}")
     result = run_inline("results", "import", *options, folder, "--results", "ours")
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
-    assert "plan.json" in result.stderr and "bundle" in result.stderr
+    assert f"has plan.json like a bundle, and {other} like" in result.stderr
     assert not (tmp_path / "ours").exists()

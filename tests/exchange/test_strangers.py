@@ -169,7 +169,7 @@ REFRAME = {"session_info": {"time_end": "2026-01-01T00:00:00"}, "runs": []}
 NODES = {"testcases": [{"nodelist": [f"node{n}" for n in range(20_001)]}]}
 # name: (what builds the file, exit status, words of the message)
 CASES = {
-    "a manifest of 16 MiB": (manifest_bomb, 2, "exceeds"),
+    "a manifest of 16 MiB": (manifest_bomb, 2, "'manifest.json' exceeds"),
     "a manifest with a key twice": (manifest_with_a_key_twice, 2, "'files' occurs twice"),
     "a manifest of many values": (manifest_of_many_values, 2, "values"),
     "an archive that expands": (expanding_archive, 2, "exceeds"),
@@ -305,7 +305,8 @@ def test_what_a_stranger_sends_is_refused_or_left_out(
     name, document, tmp_path, run_inline, monkeypatch
 ):
     build, status, words = CASES[name]
-    monkeypatch.setattr(tar_files, "_SMALL_BYTES", 2**20)
+    if name == "an archive that expands":
+        monkeypatch.setattr(tar_files, "_SMALL_BYTES", 2**20)
     monkeypatch.setattr(figures, "_MAX_VALUES", 4000)
     monkeypatch.setattr(figures, "_MAX_ENTRIES", 4000)
     if name == "a report of many hosts":

@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import orjson
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from pydantic import BaseModel, ValidationError
 
-from xfbench.base import paths, safe_read, toml_files
+from xfbench.base import paths, safe_read, strict_json, toml_files
 from xfbench.base.errors import UsageError
 from xfbench.environments import debian
 from xfbench.model import adapter
@@ -306,7 +305,7 @@ def _read_zip(file: Path) -> Iterator[_Advisory]:
 
 def _parse_advisories(content: bytes) -> Iterator[_Advisory]:
     """Yield the advisories of a JSON document. Raises ValueError if it has another form."""
-    for document in _unwrap(orjson.loads(content)):
+    for document in _unwrap(strict_json.parse(content)):
         try:
             yield _Advisory.model_validate(document)
         except ValidationError as error:
