@@ -71,6 +71,18 @@ def test_every_entry_names_a_test(page):
     assert entries_without_tests(read_page(page)) == []
 
 
+def test_every_row_of_the_table_that_promises_something_has_a_test():
+    text = read_page("docs/security.md")
+    rows = re.findall(r"^\| (\d+) \|.*\| ([^|]+) \| [^|]+ \|$", text, re.M)
+    promised = {int(number) for number, remedy in rows if remedy != "–"}
+    tested = {
+        int(number)
+        for listed in re.findall(r"^- Rows? ([\d, ]+):", text, re.M)
+        for number in listed.split(", ")
+    }
+    assert len(promised) > 20 and promised <= tested
+
+
 def test_entry_without_a_test_is_reported():
     text = "- a. Tests:\n  `test_a.py::test_a`.\n- b.\n\n- c\n"
     assert entries_without_tests(text) == ["b."]
