@@ -72,7 +72,7 @@ def open_file(
     try:
         descriptor = os.open(path, flags, permissions)
     except OSError as error:
-        if flags & os.O_NOFOLLOW and path.is_symlink():
+        if error.errno != errno.EEXIST and flags & os.O_NOFOLLOW and path.is_symlink():
             raise UnsafeFileError(path, "is a symbolic link") from error
         if error.errno in (errno.ENXIO, errno.EISDIR):
             raise UnsafeFileError(path, "is not a plain file") from error
