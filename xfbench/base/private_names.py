@@ -31,6 +31,7 @@ from typing import Any
 import platformdirs
 
 from xfbench.base.errors import UsageError
+from xfbench.base.shared_files import UnsafeFileError, open_file
 
 _REPLACEMENT = "…"
 _NAME = r"[^\s/\"'<>|:;,)\]}]+"
@@ -358,12 +359,13 @@ def read_or_create_salt(file: Path) -> bytes:
             os.link(draft, file, follow_symlinks=False)
         Path(draft).unlink()
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+        with open_file(file, "rb", follow_link=True) as stored_file:
+            mode = os.fstat(stored_file.fileno()).st_mode
+            stored = stored_file.read(_MAX_SALT_BYTES)
+    except UnsafeFileError:  # no plain file
+        mode, stored = 0, b""
     except OSError:
         return salt
-    with os.fdopen(descriptor, "rb") as salt_file:
-        status = os.fstat(descriptor)
-        stored = salt_file.read(_MAX_SALT_BYTES) if stat.S_ISREG(status.st_mode) else b""
-    if len(stored) < _MIN_SALT_BYTES or status.st_mode & stat.S_IWOTH:
+    if len(stored) < _MIN_SALT_BYTES or mode & stat.S_IWOTH:
         raise UsageError(f"{file} is not a salt for host names of yours: delete it")
     return stored

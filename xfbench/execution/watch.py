@@ -9,7 +9,6 @@ all ranks.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import selectors
@@ -19,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Self
 
+from xfbench.base import shared_files
 from xfbench.base.processes import Outcome
 from xfbench.worker.watch import FILE_NAME, SILENCE_SECONDS
 
@@ -56,11 +56,7 @@ class Watch:
 
     def write_address(self, folder: Path) -> None:
         """Write the address to the file `FILE_NAME` in `folder`, which only this user can read."""
-        path = folder / FILE_NAME
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(self.address)
+        shared_files.write_file(folder / FILE_NAME, self.address, permissions=shared_files.PRIVATE)
 
     def __enter__(self) -> Self:
         self._thread.start()
