@@ -392,6 +392,16 @@ def test_a_pair_with_one_launch_has_no_verdict(fill_folder):
     assert problem.startswith("not checked: ") and problem.endswith("two launches or more of each")
 
 
+def test_a_cell_without_a_partner_says_in_what_a_lookalike_differs(fill_folder):
+    mine = fill_folder("mine", launcher="local")
+    fill_folder("mine", workload="convnet")
+    theirs = fill_folder("theirs", launcher="mpi")
+    fill_folder("theirs", workload="convnet")
+    gaps = comparison.compare(Side.parse(str(mine), mine), Side.parse(str(theirs), mine)).gaps
+    endings = [line.partition(": no such cell in ")[2] for line in gaps]
+    assert endings == ["B, where launcher is mpi, not local", "A, where launcher is local, not mpi"]
+
+
 def test_a_check_fails_if_it_would_not_find_the_change_that_it_must_find():
     row = build_comparison(0.97, 1.03, visible=0.1)
     # The whole interval must be beyond 5 %, so that 1 - 0.95 / 1.1 is found.

@@ -393,8 +393,8 @@ def compare(a: Side, b: Side) -> SideComparison:
         ]
     )
     gaps = [
-        *_list_gaps("A", cells_a, {pair[0] for pair in pairs}),
-        *_list_gaps("B", cells_b, {pair[1] for pair in pairs}),
+        *_list_gaps("A", cells_a, {pair[0] for pair in pairs}, cells_b, held_fields),
+        *_list_gaps("B", cells_b, {pair[1] for pair in pairs}, cells_a, held_fields),
     ]
     pairs = [pair for pair in pairs if all(cell.launches for cell in pair)]
     reasons = [
@@ -557,22 +557,48 @@ def _prefer_launches_of_equal_length(
     ]
 
 
-def _list_gaps(name: str, cells: Sequence[_Cell], compared_cells: Collection[_Cell]) -> list[str]:
+def _list_gaps(
+    name: str,
+    cells: Sequence[_Cell],
+    compared_cells: Collection[_Cell],
+    other_cells: Sequence[_Cell],
+    held_fields: Sequence[str],
+) -> list[str]:
     """Return a line for each cell of a side that has no partner, or whose launches failed.
 
     - `name`: "A" or "B".
     - `compared_cells`: the cells that have a partner.
+    - `other_cells`: the cells of the other side.
+    - `held_fields`: the fields in which partners must be equal.
     """
+    other_name = "B" if name == "A" else "A"
     labels = dict(zip(cells, _label_cells(cells), strict=True))
     failed = [f"{name}: {labels[cell]}: {cell.failure}" for cell in cells if cell.failure]
     unmatched = [
-        f"{name}: {labels[cell]}: no such cell in {'B' if name == 'A' else 'A'}"
+        f"{name}: {labels[cell]}: no such cell in {other_name}"
+        + _describe_lookalike(cell, other_cells, held_fields)
         for cell in cells
         if not cell.failure and cell not in compared_cells
     ]
     # Cells may differ in settings that their labels do not have.
     counts = Counter([*failed, *unmatched])
     return [line if count == 1 else f"{line} ({count} cells)" for line, count in counts.items()]
+
+
+def _describe_lookalike(cell: _Cell, others: Sequence[_Cell], held_fields: Sequence[str]) -> str:
+    """Return in which fields a cell with the same label differs, or "" if there is no such cell."""
+    differences = [
+        [
+            f"{field_name} is {theirs}, not {ours}"
+            for field_name in held_fields
+            if (ours := _field_value(cell.last_record, field_name))
+            != (theirs := _field_value(other.last_record, field_name))
+        ]
+        for other in others
+        if other.label == cell.label
+    ]
+    nearest = min(differences, key=len, default=[])
+    return f", where {' and '.join(nearest)}" if nearest else ""
 
 
 def _label_cells(cells: Sequence[_Cell]) -> list[str]:
