@@ -68,3 +68,4 @@ def test_workers_without_tables_get_the_inputs_that_others_draw(tmp_path, monkey
         )
         with np.load(tmp_path / "inputs.npz") as inputs:
             assert np.array_equal(inputs[document["input"]], expected)
+        (tmp_path / "inputs.npz").unlink()

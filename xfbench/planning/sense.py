@@ -17,7 +17,7 @@ from xfbench.workloads import workloads
 # A run with more threads than this for each core would only be killed by its time limit.
 _MAX_THREADS_PER_CORE, _ALWAYS_ALLOWED_THREADS = 16, 1024
 _VALUE_BYTES = 4  # of an image: float32
-_SAME_AS_NO_VALUE: tuple[Any, ...] = (None, "default", "none")
+_SAME_AS_NO_VALUE: tuple[Any, ...] = (None, "", "default", "none")
 
 
 def refuse_options_without_effect(values: Mapping[str, Any], cells: Collection[Cell]) -> None:
