@@ -15,7 +15,7 @@ from xfbench.equality import cases, certify, jobs, timed_batch
 from xfbench.equality.jobs import CheckError
 from xfbench.equality.verify import Verdict, Verifier
 from xfbench.execution.launch import LaunchContext
-from xfbench.model import adapter, certificate
+from xfbench.model import adapter, certificate, privacy
 from xfbench.model.certificate import batch_certified_fields, certified_fields
 from xfbench.model.request import Request
 from xfbench.rendering import tables
@@ -336,14 +336,15 @@ def test_one_batch_that_fails_costs_no_other(context, verify_calls):
 
 
 @pytest.mark.usefixtures("empty_home")
-def test_the_reason_is_one_line_without_names_of_users(context, monkeypatch):
+def test_the_reason_is_one_line_and_records_mask_its_names(context, monkeypatch):
     def verify_batch_sizes(*_):
         raise CheckError("cannot read its results:\nno /home/somebody/found.npz")
 
     monkeypatch.setattr(certify.timed_batch, "verify_batch_sizes", verify_batch_sizes)
     certify.certify_requests(requests_of((8,)), context, print, print)
     [reason] = context.unproven_batches.values()
-    assert reason == "cannot read its results: no …/found.npz"
+    document = privacy.make_private({"batch_unproven_reason": reason})
+    assert document == {"batch_unproven_reason": "cannot read its results: no …/found.npz"}
 
 
 @pytest.mark.usefixtures("empty_home")
