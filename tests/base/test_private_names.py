@@ -34,6 +34,20 @@ def test_folders_of_users_are_masked_and_found(folder):
 
 
 @pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/home/jane/train.py", {"jane"}),
+        ("/gpfs/home/jane/run", {"jane"}),
+        ("/global/homes/j/jane", {"jane"}),
+        ("/workspace/train.py", set()),
+        ("/work/benchmarks/train.py", set()),
+    ],
+)
+def test_owners_of_home_folders_are_names_but_no_programs(path, names):
+    assert private_names.collect_private_names({"metadata": {"file": path}}) == names
+
+
+@pytest.mark.parametrize(
     ("text", "masked"),
     [
         ("quetzal's job on NODE7", "…'s job on …"),

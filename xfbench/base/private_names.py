@@ -45,6 +45,10 @@ _HOME_PARENTS = (
 )
 _PATH_START = r"(?<![\w.…/~-])(?:file://)?(?!(?<=:)//)"  # not the "//" of another URL
 _HOME_USER = re.compile(rf"{_PATH_START}/+(?:{'|'.join(_HOME_PARENTS)})/+({_NAME})")
+# Only these folders are surely named after a user: /workspace/train.py is of no user "train.py".
+_OWNED_HOME = re.compile(
+    rf"{_PATH_START}(?:/+[\w.-]+)*?/+(?:home|homes|Users|users)/+(?:[A-Za-z]/+)?({_NAME})"
+)
 _PATH = re.compile(rf"{_PATH_START}(?:/+{_NAME}){{2,}}")
 # Folders of the system, whose paths name no user: they say which library or device was used.
 _SYSTEM_FOLDERS = {
@@ -203,7 +207,7 @@ def collect_private_names(document: Any) -> set[str]:
             pending += [(is_private, child) for child in value]
         elif isinstance(value, str):
             text = value[:_MAX_SEARCHED]
-            names.update(_HOME_USER.findall(text))
+            names.update(_OWNED_HOME.findall(text))
             for key, words in _PARAMETER.findall(text):
                 if _is_key_of_names(key):
                     names |= _split_names(words)
