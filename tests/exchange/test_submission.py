@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 
 import pytest
 
@@ -412,7 +413,11 @@ def test_cli_submits_validates_imports_and_merges(run_inline, store, tmp_path):
     assert imported.stdout.startswith("8 records imported")
     assert run_inline("results", "import", "given", "--results", "b").stdout.startswith("8 records")
     boards = [run_inline("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
-    assert boards[0] and boards[0] == boards[1] == boards[2]
+    assert boards[1] == boards[2]
+    speeds = [re.findall(r"[\d.]+ \([\d.]+–[\d.]+\)", board) for board in boards]
+    assert speeds[0] and speeds[0] == speeds[1]
+    origins = ["Not measured here: launches of all rows (submitted)." in board for board in boards]
+    assert origins == [False, True, True]
     (tmp_path / "given" / "extra").write_text("x")
     refused = run_inline("results", "import", "given", "--results", "c")
     assert refused.returncode == 2 and "extra: it does not belong" in refused.stderr
