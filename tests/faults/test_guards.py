@@ -133,9 +133,9 @@ GUARDS = (
         "faults/test_hostile.py::test_malicious_arrays_are_refused_and_execute_nothing",
     ),
     (
-        "xfbench/execution/starting.py",
-        "(name.startswith(_PREFIXES) and not _SECRET.search(name))",
-        "name.startswith(_PREFIXES)",
+        "xfbench/base/process_variables.py",
+        "(is_setting and not _SECRET.search(name))",
+        "is_setting",
         "faults/test_secrets.py::test_launcher_environment_contains_no_token",
     ),
     (
@@ -212,8 +212,8 @@ GUARDS = (
     ),
     (
         "xfbench/base/terminal_text.py",
-        "print(make_lines_legible(line, max_line_length), file=sys.stderr)",
-        "print(line, file=sys.stderr)",
+        "legible = make_lines_legible(line, max_line_length)",
+        "legible = line",
         "faults/test_input.py::test_framework_output_is_printed_without_control_characters",
     ),
     (

@@ -249,8 +249,8 @@ FOUND = {
     "a bomb": (write_compressed, "is compressed"),
     "two of a name": (write_twice, "two arrays of the same name"),
     "overlapping": (write_overlapping, "overlap"),
-    "another size": (write_longer, "has no numbers, or not as many"),
-    "texts": (write_texts, "has no numbers, or not as many"),
+    "another size": (write_longer, "is not an array of numbers of the size"),
+    "texts": (write_texts, "is not an array of numbers of the size"),
     "too large": (write_endless, "is longer than 8 GiB"),
 }
 
