@@ -1,5 +1,7 @@
 """One process at a time: with real processes that hold, let go and are killed."""
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -64,6 +66,23 @@ def test_error_in_the_block_releases_the_lock(tmp_path):
     messages = []
     with locks.exclusive(tmp_path / "lock", "is next", messages.append, timeout_s=1):
         assert not messages
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.EACCES, "provides no locks"),
+        (errno.ENOLCK, "provides no locks"),
+        (errno.ENOSPC, "cannot be locked: No space left on device"),
+    ],
+)
+def test_a_refused_lock_is_no_held_lock(number, words, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    with pytest.raises(errors.UnavailableError, match=words), locks.exclusive(tmp_path / "a", "is"):
+        pytest.fail("it was let in")
 
 
 def test_child_of_a_killed_process_does_not_keep_its_lock(tmp_path):

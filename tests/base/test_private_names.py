@@ -34,6 +34,23 @@ def test_folders_of_users_are_masked_and_found(folder):
 
 
 @pytest.mark.parametrize(
+    "nodes",
+    [
+        "nid000[12,13]",
+        "nid000[12-13],gpu01",
+        "nid0001[2-3]",
+        ["nid000[12-12,13]"],
+        "nid[00012,00013]",
+    ],
+)
+def test_hosts_of_a_compact_list_are_replaced(nodes):
+    names = private_names.collect_private_names({"job_nodelist": nodes})
+    redact = private_names.make_private_text_redactor(names)
+    text = redact("Speed %where=nid00012 on nid00013 and gpu01 of nid12rate")
+    assert "nid000" not in text and "nid12rate" in text
+
+
+@pytest.mark.parametrize(
     ("path", "names"),
     [
         ("/home/jane/train.py", {"jane"}),

@@ -207,3 +207,30 @@ def test_log_without_figures_names_its_keys(read_log):
     _, _, completed = read_log(lines, status=2)
     assert "no figure; keys of the lines read: cache_clear" in completed.stderr
     assert "line 2: ':::MLNEW' is an unknown form of MLPerf log" in completed.stderr
+
+
+def test_several_epochs_in_one_interval_give_no_time_per_epoch(read_log):
+    lines = [
+        format_mllog("run_start", 1),
+        format_mllog("epoch_start", 2, epoch_num=1, epoch_count=4),
+        format_mllog("epoch_stop", 61, epoch_num=1),
+        format_mllog("run_stop", 62, status="success"),
+    ]
+    figures, _, completed = read_log(lines)
+    assert figures == {"time to train": [61.0]}
+    assert "epoch_count says that it is not one epoch" in completed.stderr
+
+
+@pytest.mark.parametrize("key", ["metric", "metric_type", "type", "kind", "task"])
+def test_scores_under_one_key_are_told_apart_by_their_metadata(read_log, key):
+    lines = [
+        format_mllog("run_start", 1),
+        format_mllog("eval_accuracy", 2, 0.25, **{key: "FID"}),
+        format_mllog("eval_accuracy", 3, 0.5, **{key: "CLIP"}),
+        format_mllog("run_stop", 4, status="success"),
+    ]
+    figures, _, _ = read_log(lines)
+    assert {name for name in figures if "accuracy" in name} == {
+        "eval accuracy (FID)",
+        "eval accuracy (CLIP)",
+    }

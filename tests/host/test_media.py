@@ -148,6 +148,15 @@ def test_longest_mount_point_is_the_fallback():
     assert mounts._deepest_mount(all_mounts, Path("/scratchy")) is None
 
 
+def test_a_mount_without_its_number_is_found_by_its_point(tmp_path, monkeypatch):
+    """As in a container whose mountinfo has other numbers than /proc/self/fdinfo."""
+    line = f"{10**9} 35 0:55 / {tmp_path} rw - lustre a@b:/c rw\n"
+    listed = mounts.list_mounts(line)
+    monkeypatch.setattr(mounts, "list_mounts", lambda: listed)
+    (tmp_path / "data").mkdir()
+    assert mounts.mount_of(tmp_path / "data").file_system == "lustre"
+
+
 def test_missing_folder_is_reported(tmp_path):
     with pytest.raises(media.UnreadableError, match="No such file"):
         media.describe_medium(tmp_path / "nowhere")

@@ -19,6 +19,7 @@ from xfbench.base.terminal_text import say
 
 TIMEOUT_S = 7200.0  # longer than any activity under a lock
 _POLL_S = 0.05
+_DISK_ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class HeldError(UnavailableError):
@@ -76,8 +77,10 @@ def _try_lock(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES, errno.EINTR):
+        if error.errno in (errno.EAGAIN, errno.EINTR):
             return False
+        if error.errno in _DISK_ERRORS:
+            raise UnavailableError(f"{path} cannot be locked: {error.strerror}") from error
         raise UnavailableError(
             f"the file system of {path.parent} provides no locks ({error.strerror}): put the "
             "results (--results) and the cache (XFBENCH_HOME) on another file system, or mount "

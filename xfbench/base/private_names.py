@@ -65,8 +65,9 @@ _MAX_WORD_PARTS = 11  # of words and separators: six words
 _MAX_HOST_NAME = 253  # characters of a host name
 _MAX_SEARCHED = 2**16  # characters of a text
 _MIN_LETTERS = 2  # of names whose digits may vary
-_DIGITS = re.compile(r"\d+|\[[\d,\s-]*\]")
-_DIGITS_PATTERN = r"(?:(?<!\d)\d+|\[[\d,\s-]*\])"
+# Also "000[12,13]", which is one number of each host.
+_DIGITS = re.compile(r"(?:\d+|\[[\d,\s-]*\])+")
+_DIGITS_PATTERN = r"(?<!\d)(?:\d+|\[[\d,\s-]*\])+"
 _LETTER_OR_DIGIT = re.compile("[A-Za-z0-9]")
 _LISTED_NAME = re.compile(r"[A-Za-z0-9_.-]+(?:\[[\d,\s-]*\][A-Za-z0-9_.-]*)*")
 _PARAMETER = re.compile(r"(?<![\w.$-])([A-Za-z_$][\w.$-]*)=(\S+)")

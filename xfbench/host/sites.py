@@ -58,6 +58,7 @@ class Modules(_Table):
 class Site(_Table):
     """The configuration of one site.
 
+    - `title`: the name for people; default: the name of the file.
     - `extends`: the name of a site whose values this site inherits.
     - `launcher`: the default launcher.
     - `start`: a start command that replaces srun or mpirun and their options. "{ranks}", "{nodes}",
@@ -83,7 +84,7 @@ class Site(_Table):
     - `unverified`: which of the site's values could not be checked.
     """
 
-    title: str
+    title: str = ""
     extends: str = ""
     launcher: Literal["local", "mpi", "slurm", "lsf"] = "local"
     start: tuple[str, ...] = ()
@@ -229,7 +230,8 @@ def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
                 f"{_format_location(file, text, 'extends')}: no such site: {extends}"
             )
         base = _read_site(parent, (*children, file)).model_dump(exclude_unset=True)
-    site = toml_files.validate(Site, _merge_tables(base, content), file, text)
+    named_content = {"title": file.stem, **_merge_tables(base, content)}
+    site = toml_files.validate(Site, named_content, file, text)
     gpu_options = site.gpu_options if "gpu_options" in site.model_fields_set else ()
     for option in (*site.start_options, *site.script_options, *gpu_options):
         if site.forbids(option):

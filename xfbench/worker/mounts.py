@@ -25,6 +25,7 @@ NETWORK = (
     *("nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "gpfs", "beegfs", "beegfs_nodev", "afs"),
     *("orangefs", "pvfs2", "panfs", "fhgfs", "wekafs", "dvs", "smbfs"),
     *("fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs", "fuse.juicefs", "fuse.dfuse"),
+    *("fuse.daos", "fuse.gpfs", "fuse.lustre", "fuse.wekafs", "mmfs", "daos", "vastnfs"),
     *("fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.quobyte", "fuse.mfs", "fuse.cvmfs2"),
 )
 _COMPRESSING = ("squashfs", "erofs", "zfs")
@@ -125,9 +126,8 @@ def mount_of(path: Path) -> Mount | None:
     finally:
         os.close(descriptor)
     numbers = [int(line.partition(":")[2]) for line in lines if line.startswith("mnt_id:")]
-    if numbers:
-        return next((mount for mount in everything if mount.number == numbers[0]), None)
-    return _deepest_mount(everything, path.resolve())
+    numbered = [mount for mount in everything if mount.number in numbers[:1]]
+    return numbered[0] if numbered else _deepest_mount(everything, path.resolve())
 
 
 def storage_facts(folder: Path) -> Dict[str, Any]:

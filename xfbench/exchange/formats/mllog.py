@@ -51,7 +51,10 @@ _SPEED_UNITS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_s
 _EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
 _OPENING_KEYS = ("cache_clear", "run_clear_caches", "init_start", "submission_benchmark")
 _SUBMISSION_KEYS = ("benchmark", "division", "org")
-_METRIC_KEYS = ("metric", "metric_name", "name", "dataset", "split", "subset")
+_METRIC_KEYS = (
+    *("metric", "metric_name", "metric_type", "name", "type", "kind", "task", "dataset", "split"),
+    "subset",
+)
 _POSITION_KEYS = ("epoch", "epoch_num", "step", "step_num", "iteration", "samples_count")
 _COUNT_FIELDS = {
     "global_batch_size": "global_batch_size",
@@ -394,7 +397,13 @@ def _stop_epoch(run: _Run, event: _Event) -> Iterator[Missed]:
     number = event.positions.get("epoch_num")
     location = f"line {event.line}"
     if number is not None and number in run.open_epochs:
-        run.epochs.append((run.open_epochs.pop(number), event))
+        start = run.open_epochs.pop(number)
+        counts = {parse_number(each.metadata.get("epoch_count")) for each in (start, event)}
+        if counts <= {None, 1}:
+            run.epochs.append((start, event))
+        else:
+            reason = "no time per epoch: epoch_count says that it is not one epoch"
+            yield Missed(location, reason, fault=False)
     elif run.open_epochs:
         _, start = run.open_epochs.popitem()
         started = start.positions.get("epoch_num")
