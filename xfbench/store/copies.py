@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from xfbench.base import atomic_files, safe_read
+from xfbench.base import atomic_files, safe_read, strict_json
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.store.results_folder import Store
 
@@ -21,7 +21,7 @@ def read_originals(store: Store) -> dict[str, str]:
     """Return the id of the original of each changed copy that was exported from `store`."""
     try:
         content = safe_read.read_bytes(store.folder / _FILE, MAX_DOCUMENT_BYTES)
-        document = json.loads(content)
+        document = strict_json.parse(content)
     except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
