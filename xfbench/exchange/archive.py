@@ -198,7 +198,7 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
     digests_by_name: dict[str, str] = {}
     manifest: Any = None
     try:
-        with tar_files.open_tar(path, _MAX_BYTES, _MAX_EXPANSION) as tar:
+        with tar_files.open_tar(path, _MAX_BYTES, _MAX_EXPANSION, _MAX_FILES) as tar:
             for member in tar.members():
                 max_bytes = _check_member(member, digests_by_name)
                 content = tar.read_member(member, max_bytes)
@@ -240,7 +240,7 @@ def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> in
         reason = "does not belong in an archive of records"
     elif member.name in earlier_names:
         reason = "occurs twice"
-    elif not 0 <= member.size <= max_bytes or len(earlier_names) > _MAX_FILES:
+    elif not 0 <= member.size <= max_bytes:
         reason = "exceeds the limits of an archive of records"
     if reason:
         raise ArchiveError(f"{member.name!r} {reason}: the archive is refused")
