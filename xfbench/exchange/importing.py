@@ -29,7 +29,7 @@ def import_source(
 
     - `warn` gets a message for each damaged record or file.
     - `inform` gets a message for each file or entry of another tool that has no figure, and one
-      about what was not checked or is impossible in records of xfbench.
+      about what was not checked, was not readable, or is impossible in records of xfbench.
 
     A submission is imported only if it has no defect. Raises UsageError if `source` cannot be
     imported, or if `target` cannot be written.
@@ -41,9 +41,9 @@ def import_source(
                 f"{defect.file}: {defect.detail}: nothing of the submission was imported "
                 f"(xfbench results validate {source} lists {pluralize(len(defects), 'defect')})"
             )
-        return merging.merge_stores([Store(source)], target, warn, "submitted")
+        return merging.merge_stores([Store(source)], target, warn, "submitted", inform)
     if is_results_folder(source):
-        counts = merging.merge_stores([Store(source)], target, warn)
+        counts = merging.merge_stores([Store(source)], target, warn, inform=inform)
         inform(
             f"{source}: digests were checked, but not whether the figures are possible: "
             f"xfbench results validate {source}"
