@@ -5,6 +5,7 @@ Nothing of the honest user, Alice, is replaced or overwritten. Otherwise xfbench
 
 import errno
 import grp
+import json
 import os
 
 import pytest
@@ -54,6 +55,11 @@ def source(shared, record):
     return store.folder
 
 
+def plant_copies(folder, content, owner):
+    (folder / "copies.json").write_text(json.dumps(content))
+    os.chown(folder / "copies.json", owner, owner)
+
+
 def make(path, owner, mode=0o755, group=None):
     path.mkdir(parents=True)
     path.chmod(mode)
@@ -95,7 +101,7 @@ FOREIGN_RESULTS = {
             lambda results, name=name: make(make(results, ALICE, 0o1777) / name, MALLORY, 0o777),
             f"{name} belongs to another user",
         )
-        for name in ("runs", "jobs", "certificates", "tuned", "records", "packs")
+        for name in ("runs", "jobs", "certificates", "tuned", "records", "packs", "origins")
     },
     "Mallory's link to Alice's folder": (make_link_of_mallory, "runs belongs to another user"),
 }
@@ -271,3 +277,24 @@ def test_no_run_folder_stays_if_the_target_is_full(source, shared, run_inline, m
     result = run_inline("results", "import", source, "--results", shared / "ours")
     assert result.returncode == 2 and "No space left" in result.stderr
     assert [*(shared / "ours" / "runs").iterdir()] == []
+
+
+@pytest.mark.parametrize("owner", [MALLORY, ALICE])
+def test_only_an_own_list_of_copies_decides_what_is_imported(shared, source, record, owner):
+    """Mallory creates the file in Alice's folder, as all users may."""
+    ours = Store(make(shared / "ours", ALICE, 0o1777))
+    [theirs], mine = Store(source).records(), record(launch=7)
+    ours.add(mine)
+    for path in ours.folder.rglob("*"):
+        os.chown(path, ALICE, ALICE)
+    plant_copies(ours.folder, {theirs.id: mine.id}, owner)
+    completed = run_as(ALICE, "results", "import", source, "--results", ours.folder, folder=shared)
+    assert completed.returncode == 0, completed.stderr
+    assert len([*ours.records()]) == (2 if owner == MALLORY else 1)
+
+
+@pytest.mark.parametrize("content", [{"sha256:1": []}, {"sha256:1": {"a": 1}}, [], "text", None])
+def test_a_damaged_list_of_copies_is_ignored(source, shared, content, run_inline):
+    plant_copies(make(shared / "ours", os.getuid()), content, os.getuid())
+    result = run_inline("results", "import", source, "--results", shared / "ours")
+    assert result.returncode == 0 and "1 records imported" in result.stdout

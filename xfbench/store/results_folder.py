@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from xfbench.base import atomic_files, locks, paths, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import open_file
+from xfbench.model import origins
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, age_key
 from xfbench.store import pack
@@ -36,7 +37,7 @@ jobs/          scripts of submitted jobs, and their output
 index.duckdb   search index of records/ and packs/; may be deleted at any time
 You may copy files under records/, and delete runs/.
 """
-_FOLDERS = ("records", "packs", "certificates", "runs", "tuned", "jobs")
+_FOLDERS = ("records", "packs", "certificates", "runs", origins.FOLDER, "tuned", "jobs")
 _OTHER_FOLDER = (
     "choose a folder of your own with --results, and copy records with `xfbench results import` "
     "(docs/results.md#a-folder-for-several-users)"
