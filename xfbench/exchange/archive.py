@@ -151,7 +151,14 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
             kind, identity = _kind_and_id(name)
             ids[kind].append(identity)
         new_ids = [each for each in ids["records"] if each not in existing_ids]
-        merging.note_origin(target, "imported", source, new_ids, ids["certificates"])
+        merging.note_origin(
+            target,
+            "imported",
+            source,
+            new_ids,
+            ids["certificates"],
+            ids[tuning_results.FOLDER],
+        )
         for name, content in batch:
             try:
                 counts[_import_member(name, content, target, existing_ids)] += 1

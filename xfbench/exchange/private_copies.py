@@ -75,7 +75,8 @@ class PrivateCopies:
         document = strict_json.parse(content)
         new_ids = {original: copy for copy, original in self._original_by_copy.items()}
         private = privacy.make_private(document, self._names)
-        private["records"] = [new_ids.get(each, each) for each in private.get("records", ())]
+        if "records" in private:
+            private["records"] = [new_ids.get(each, each) for each in private["records"]]
         if private == document:
             return str(document["id"]), content
         sealed = self._seal(private)

@@ -53,7 +53,7 @@ def merge_stores(
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
             continue
-        copy_searches(source.folder, target, _prefix_warnings(source.folder, warn))
+        copy_searches(source.folder, target, origin, _prefix_warnings(source.folder, warn))
         certificates = certificate.read_certificates(source.folder)
         incomplete_runs = 0
         contents = source.contents(_prefix_warnings(source.folder, warn))
@@ -145,17 +145,28 @@ def note_origin(
     source: Path,
     record_ids: Collection[str],
     certificate_ids: Iterable[str] = (),
+    search_ids: Iterable[str] = (),
 ) -> None:
-    """Note in `target` where these records and certificates come from, before they are written.
+    """Note in `target` where these documents come from, before they are written.
 
-    Certificates that `target` has already are left out, because they are what they were. Raises
-    UsageError if `target` cannot be written.
+    Certificates and searches that `target` has already are left out, because they are what they
+    were. Raises UsageError if `target` cannot be written.
     """
     new_certificates = [
         each for each in certificate_ids if not target.certificate_path(each).exists()
     ]
+    new_searches = [
+        each for each in search_ids if not tuning_results.file_path(target.folder, each).exists()
+    ]
     try:
-        origins.write_notes(target.folder, origin, source, record_ids, new_certificates)
+        origins.write_notes(
+            target.folder,
+            origin,
+            source,
+            record_ids,
+            new_certificates,
+            searches=new_searches,
+        )
     except OSError as error:
         raise UsageError(f"{target.folder}: {error.strerror}") from error
 
@@ -236,16 +247,20 @@ def _copy_certificate(
         raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
-def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
+def copy_searches(source: Path, target: Store, origin: ForeignOrigin, warn: WarningHandler) -> None:
     """Copy the searches of `xfbench tune` from the results folder `source` to `target`.
 
-    `warn` gets a message for each invalid search. Raises UsageError if `target` cannot be written.
+    `target` notes the `origin` of those that it does not have. `warn` gets a message for each
+    invalid search. Raises UsageError if `target` cannot be written.
     """
-    for search, content in tuning_results.read_searches_with_content(source, warn):
-        try:
-            atomic_files.write(search.file_path(target.folder), content)
-        except OSError as error:
-            raise UsageError(f"{target.folder}: {error.strerror}") from error
+    searches = tuning_results.read_searches_with_content(source, warn)
+    for batch in in_batches(searches, lambda item: len(item[1])):
+        note_origin(target, origin, source, (), search_ids=[search.id for search, _ in batch])
+        for search, content in batch:
+            try:
+                atomic_files.write(search.file_path(target.folder), content)
+            except OSError as error:
+                raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
 def copy_run_folder(

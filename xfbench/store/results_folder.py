@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,6 +190,16 @@ class Store:
     def lock_path(self) -> Path:
         """The path of the lock file. The lock is held while packing and while using the index."""
         return self.folder / "lock"
+
+    def find_missing(self, record_ids: Iterable[str]) -> set[str]:
+        """Return the ids whose records are neither files of their own nor lines of a pack.
+
+        Records are found by the ids that they state. Raises OSError if a pack cannot be read.
+        """
+        missing = {each for each in record_ids if not self.record_path(each[7:]).is_file()}
+        for path in self.packs() if missing else ():
+            missing -= {f"sha256:{each}" for each in pack.read_stated_ids(path)}
+        return missing
 
     def record_files(self) -> Iterator[Path]:
         """Return the paths of the files that should each contain one record."""
