@@ -11,7 +11,7 @@ from pathlib import Path
 
 from xfbench.base.errors import UsageError
 from xfbench.base.wording import pluralize
-from xfbench.exchange import archive, audit, figures, submission
+from xfbench.exchange import archive, audit, figures, submission, submission_audit
 from xfbench.store import merging
 from xfbench.store.results_folder import Store, WarningHandler, is_results_folder
 
@@ -41,6 +41,8 @@ def import_source(
                 f"{defect.file}: {defect.detail}: nothing of the submission was imported "
                 f"(xfbench results validate {source} lists {pluralize(len(defects), 'defect')})"
             )
+        if message := submission_audit.describe_what_is_not_compared(source):
+            inform(message)
         return merging.merge_stores([Store(source)], target, warn, "submitted", inform)
     if is_results_folder(source):
         counts = merging.merge_stores([Store(source)], target, warn, inform=inform)
