@@ -439,7 +439,7 @@ def test_cli_submits_validates_imports_and_merges(run_inline, store, tmp_path):
     assert imported.stdout.startswith("8 records imported")
     assert run_inline("results", "import", "given", "--results", "b").stdout.startswith("8 records")
     boards = [run_inline("leaderboard", "--results", name).stdout for name in ("results", "a", "b")]
-    assert boards[0] and boards[0] == boards[1] == boards[2]
+    assert boards[1] == boards[2] and "submitted" in boards[1] and "submitted" not in boards[0]
     (tmp_path / "given" / "extra").write_text("x")
     refused = run_inline("results", "import", "given", "--results", "c")
     assert refused.returncode == 2 and "extra: it does not belong" in refused.stderr
