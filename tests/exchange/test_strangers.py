@@ -12,7 +12,7 @@ import pytest
 from tests.sample_records import make_certified_record, vary_record
 from xfbench import bundle
 from xfbench.base import digests, tar_files
-from xfbench.exchange import archive, figures, submission
+from xfbench.exchange import archive, audit, figures, importing, submission
 from xfbench.store import pack
 from xfbench.store.results_folder import Store
 
@@ -463,6 +463,53 @@ def test_a_hostile_submission_is_not_imported(name, submission_folder, run_inlin
     result = run_inline("results", "import", "sent", "--results", "ours")
     assert result.returncode == 2 and "nothing of the submission was imported" in result.stderr
     assert len(result.stderr.splitlines()) == 1 and not (tmp_path / "ours").exists()
+
+
+def test_a_submission_that_changes_after_its_validation_is_imported_as_it_was(
+    submission_folder, run_inline, tmp_path, monkeypatch
+):
+    [certified] = Store(submission_folder).records()
+    validate = audit.validate_results
+
+    def validate_then_change(path):
+        result = validate(path)
+        Store(submission_folder).add(vary_record(certified, request={"launch": 8}))
+        return result
+
+    monkeypatch.setattr(audit, "validate_results", validate_then_change)
+    result = run_inline("results", "import", "sent", "--results", "ours")
+    assert result.returncode == 0, result.stderr
+    assert [record.id for record in Store(tmp_path / "ours").records()] == [certified.id]
+    shown = run_inline("results", "show", certified.id[7:19], "--results", "ours").stdout
+    assert "origin  submitted (from sent)" in shown
+    assert len([*Store(submission_folder).records()]) == 2
+
+
+@pytest.mark.parametrize("limit", ["_MAX_SUBMISSION_BYTES", "_MAX_SUBMISSION_ENTRIES"])
+def test_a_submission_that_is_too_large_is_not_imported(
+    submission_folder, run_inline, tmp_path, monkeypatch, limit
+):
+    monkeypatch.setattr(importing, limit, 5)
+    result = run_inline("results", "import", "sent", "--results", "ours")
+    assert result.returncode == 2
+    assert "sent is too large: nothing of the submission was imported" in result.stderr
+    assert not (tmp_path / "ours").exists()
+
+
+def test_an_archive_that_changes_after_its_validation_is_refused(
+    document, record, run_inline, tmp_path, monkeypatch
+):
+    path = archive_of_record()(tmp_path, document)
+    read = archive.read_members_then_check_manifest
+
+    def read_then_replace(source):
+        yield from read(source)
+        archive_of_record()(tmp_path, record(launch=8).document())
+
+    monkeypatch.setattr(archive, "read_members_then_check_manifest", read_then_replace)
+    result = run_inline("results", "import", path)
+    assert result.returncode == 2 and "changed while it was read" in result.stderr
+    assert not [*Store(tmp_path / "results").contents()]
 
 
 def test_import_audits_or_says_what_it_did_not_check(submission_folder, run_inline, tmp_path):

@@ -138,8 +138,10 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     Raises ArchiveError if the archive is incomplete or has an unexpected member. Raises UsageError
     if `target` cannot be written.
     """
-    for _ in read_members_then_check_manifest(source):
-        pass
+    valid_digests = {
+        name: digests.of_bytes(content)
+        for name, content in read_members_then_check_manifest(source)
+    }
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     existing_ids = copies.ids_with_copies(target, existing_ids)
@@ -147,7 +149,9 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     members = read_members_then_check_manifest(source)
     for batch in merging.in_batches(members, lambda member: len(member[1])):
         ids: dict[str, list[str]] = defaultdict(list)
-        for name, _ in batch:
+        for name, content in batch:
+            if valid_digests.get(name) != digests.of_bytes(content):
+                raise ArchiveError(f"{source.name} changed while it was read: import it again")
             kind, identity = _kind_and_id(name)
             ids[kind].append(identity)
         new_ids = [each for each in ids["records"] if each not in existing_ids]
