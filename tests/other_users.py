@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import traceback
 
 import pytest
 
@@ -43,6 +44,28 @@ def run_as(user, *arguments, folder, groups=(), umask=0o022, **variables):
         timeout=120,
         umask=umask,
     )
+
+
+def check_as(user, check):
+    """Call `check` in a process of `user`, who may read only what their own rights allow.
+
+    Everything that `check` imports must have been imported before.
+    """
+    require_other_users()
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            check()
+            status = 0
+        except BaseException:  # the tests of the other process must not go on here
+            traceback.print_exc(file=sys.__stderr__)
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
 
 
 def assert_refused(completed, *words):

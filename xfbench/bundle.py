@@ -87,6 +87,8 @@ _UNSET = [word for name in UNSET_FOR_BUNDLES for word in ("-u", name)]
 _MEMBER = re.compile(r"plan\.json|(inspect|checks|launches)/\w[\w.-]*/\w[\w.-]*")
 _MAX_MEMBER_BYTES, _MAX_MEMBERS_BYTES = 2**28, 2**32
 _MAX_ARCHIVE_BYTES = 2**36  # with the files that are skipped
+_MAX_EXPANSION = 100  # of a compressed archive
+_MAX_MEMBERS = 1_000_000
 _MAX_WORKER_BYTES = 2**25
 _CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
@@ -467,7 +469,9 @@ def open_bundle(source: Path, say: Callable[[str], None]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="xfbench-bundle-") as scratch:
         try:
-            with tar_files.open_tar(source, _MAX_ARCHIVE_BYTES) as archive:
+            with tar_files.open_tar(
+                source, _MAX_ARCHIVE_BYTES, _MAX_EXPANSION, _MAX_MEMBERS
+            ) as archive:
                 _unpack(archive, Path(scratch), say)
         except tar_files.LimitError as error:
             raise UsageError(f"{source} is too large for a bundle: {error}") from error

@@ -55,6 +55,25 @@ def test_a_repeated_key_is_refused(text):
         strict_json.parse(text.encode())
 
 
+class CountingKey(str):
+    """A key that counts the comparisons of all keys."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        CountingKey.comparisons += 1
+        return str(self) == str(other)
+
+
+def test_a_repeated_key_among_many_is_found_without_comparing_all_keys():
+    pairs = [(CountingKey(name), 0) for name in (*map(str, range(2000)), "1999")]
+    CountingKey.comparisons = 0
+    with pytest.raises(strict_json.DuplicateKeyError, match="'1999' occurs twice"):
+        strict_json.unique_object(pairs)
+    assert CountingKey.comparisons < 20_000
+
+
 def test_values_are_counted_before_they_are_made():
     assert strict_json.parse("[1, 2, {}]", max_values=4) == [1, 2, {}]
     for content in ("[1, 2, {}]", b"[[[[", "not even JSON,,,,"):

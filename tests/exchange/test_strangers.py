@@ -10,8 +10,9 @@ import tarfile
 import pytest
 
 from tests.sample_records import make_certified_record, vary_record
+from xfbench import bundle
 from xfbench.base import digests, tar_files
-from xfbench.exchange import archive, figures, submission
+from xfbench.exchange import archive, audit, figures, importing, submission
 from xfbench.store import pack
 from xfbench.store.results_folder import Store
 
@@ -118,6 +119,41 @@ def headers_of_many_fields(folder, document):
     return folder / "evil.tar"
 
 
+def encode_headers(*members):
+    """Return the bytes of these members: pairs of a type and a content."""
+    encoded = b""
+    for kind, content in members:
+        member = tarfile.TarInfo("launches/x/y")
+        member.type, member.size = kind, len(content)
+        encoded += member.tobuf(tarfile.USTAR_FORMAT) + content + b"\0" * (-len(content) % 512)
+    return encoded
+
+
+def pax_header(field):
+    text = f" {field}\n"
+    return tarfile.XHDTYPE, f"{len(text) + 2}{text}".encode()
+
+
+def archive_of_headers(*members):
+    """Return a builder of a compressed archive of these members."""
+
+    def build(folder, document):
+        (folder / "evil.tar.gz").write_bytes(gzip.compress(encode_headers(*members), 1))
+        return folder / "evil.tar.gz"
+
+    return build
+
+
+def sparse_header_without_end(folder, document):
+    header = bytearray(encode_headers((tarfile.GNUTYPE_SPARSE, b"")))
+    header[386:410], header[482] = b"00000000000 00000000000 ", 1
+    header[483:495], header[148:156] = b"00000000000\0", b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    more = (b"\0" * 504 + b"\1" + b"\0" * 7) * 2100
+    (folder / "evil.tar.gz").write_bytes(gzip.compress(bytes(header) + more, 1))
+    return folder / "evil.tar.gz"
+
+
 def pack_with(change):
     """Return a builder of a pack with one line, whose text after the id `change` changes."""
 
@@ -167,8 +203,28 @@ def benchmarks(text="", when="2026-01-01T00:00:00"):
 
 REFRAME = {"session_info": {"time_end": "2026-01-01T00:00:00"}, "runs": []}
 NODES = {"testcases": [{"nodelist": [f"node{n}" for n in range(20_001)]}]}
+EMPTY = (tarfile.REGTYPE, b"")
+# Archives with headers that are wrong in any kind of archive, and words of the message.
+HEADERS = {
+    "a sparse header without end": (sparse_header_without_end, "invalid size"),
+    "headers in headers": (
+        archive_of_headers(*[(tarfile.XHDTYPE, b"")] * 1500),
+        "too many headers",
+    ),
+    "a sparse map of words": (
+        archive_of_headers(
+            pax_header("GNU.sparse.major=0"), pax_header("GNU.sparse.map=a,b"), EMPTY
+        ),
+        "invalid header",
+    ),
+    "a member that ends before it starts": (
+        archive_of_headers(pax_header("size=-4096"), EMPTY),
+        "invalid size",
+    ),
+}
 # name: (what builds the file, exit status, words of the message)
 CASES = {
+    **{name: (build, 2, words) for name, (build, words) in HEADERS.items()},
     "a manifest of 16 MiB": (manifest_bomb, 2, "'manifest.json' exceeds"),
     "a manifest with a key twice": (manifest_with_a_key_twice, 2, "'files' occurs twice"),
     "a manifest of many values": (manifest_of_many_values, 2, "values"),
@@ -323,6 +379,23 @@ def test_what_a_stranger_sends_is_refused_or_left_out(
         assert validated.returncode == 1, "the audit finds it too"
 
 
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_bundle_with_hostile_headers_is_refused(name, tmp_path, run_inline):
+    build, words = HEADERS[name]
+    result = run_inline("results", "import", "--bundle", build(tmp_path, None))
+    assert result.returncode == 2 and words in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_bundle_of_zeros_or_of_many_empty_members_is_refused(tmp_path, run_inline, monkeypatch):
+    monkeypatch.setattr(tar_files, "_SMALL_BYTES", 2**20)
+    monkeypatch.setattr(bundle, "_MAX_MEMBERS", 3)
+    for members in ([(tarfile.REGTYPE, b"\0" * 2**22)], [EMPTY] * 4):
+        path = archive_of_headers(*members)(tmp_path, None)
+        result = run_inline("results", "import", "--bundle", path)
+        assert result.returncode == 2 and "too large for a bundle" in result.stderr
+
+
 def test_a_pipe_as_an_archive_is_refused(tmp_path, run_inline):
     os.mkfifo(tmp_path / "evil.tar")
     for words in (["import", "evil.tar"], ["import", "--bundle", "evil.tar"], ["validate"]):
@@ -390,6 +463,53 @@ def test_a_hostile_submission_is_not_imported(name, submission_folder, run_inlin
     result = run_inline("results", "import", "sent", "--results", "ours")
     assert result.returncode == 2 and "nothing of the submission was imported" in result.stderr
     assert len(result.stderr.splitlines()) == 1 and not (tmp_path / "ours").exists()
+
+
+def test_a_submission_that_changes_after_its_validation_is_imported_as_it_was(
+    submission_folder, run_inline, tmp_path, monkeypatch
+):
+    [certified] = Store(submission_folder).records()
+    validate = audit.validate_results
+
+    def validate_then_change(path):
+        result = validate(path)
+        Store(submission_folder).add(vary_record(certified, request={"launch": 8}))
+        return result
+
+    monkeypatch.setattr(audit, "validate_results", validate_then_change)
+    result = run_inline("results", "import", "sent", "--results", "ours")
+    assert result.returncode == 0, result.stderr
+    assert [record.id for record in Store(tmp_path / "ours").records()] == [certified.id]
+    shown = run_inline("results", "show", certified.id[7:19], "--results", "ours").stdout
+    assert "origin  submitted (from sent)" in shown
+    assert len([*Store(submission_folder).records()]) == 2
+
+
+@pytest.mark.parametrize("limit", ["_MAX_SUBMISSION_BYTES", "_MAX_SUBMISSION_ENTRIES"])
+def test_a_submission_that_is_too_large_is_not_imported(
+    submission_folder, run_inline, tmp_path, monkeypatch, limit
+):
+    monkeypatch.setattr(importing, limit, 5)
+    result = run_inline("results", "import", "sent", "--results", "ours")
+    assert result.returncode == 2
+    assert "sent is too large: nothing of the submission was imported" in result.stderr
+    assert not (tmp_path / "ours").exists()
+
+
+def test_an_archive_that_changes_after_its_validation_is_refused(
+    document, record, run_inline, tmp_path, monkeypatch
+):
+    path = archive_of_record()(tmp_path, document)
+    read = archive.read_members_then_check_manifest
+
+    def read_then_replace(source):
+        yield from read(source)
+        archive_of_record()(tmp_path, record(launch=8).document())
+
+    monkeypatch.setattr(archive, "read_members_then_check_manifest", read_then_replace)
+    result = run_inline("results", "import", path)
+    assert result.returncode == 2 and "changed while it was read" in result.stderr
+    assert not [*Store(tmp_path / "results").contents()]
 
 
 def test_import_audits_or_says_what_it_did_not_check(submission_folder, run_inline, tmp_path):

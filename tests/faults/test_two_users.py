@@ -3,7 +3,9 @@
 Nothing of the honest user, Alice, is replaced or overwritten. Otherwise xfbench refuses to start.
 """
 
+import errno
 import grp
+import json
 import os
 
 import pytest
@@ -13,13 +15,23 @@ from tests.other_users import (
     MALLORY,
     SHARED_GROUP,
     assert_refused,
+    check_as,
     list_tree,
     require_other_users,
     run_as,
 )
+from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
 RUN = "run --framework reference --workload lenet --data synthetic --no-verify --results".split()
+
+
+PRIVATE_RUNS = {
+    "a private run folder": lambda run: run.chmod(0o700),
+    "a run folder that only lists": lambda run: run.chmod(0o744),
+    "a private file": lambda run: (run / "stdout").chmod(0o600),
+    "private runs": lambda run: run.parent.chmod(0o700),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +53,11 @@ def source(shared, record):
     store.create_and_check_folders()
     store.add(record())
     return store.folder
+
+
+def plant_copies(folder, content, owner):
+    (folder / "copies.json").write_text(json.dumps(content))
+    os.chown(folder / "copies.json", owner, owner)
 
 
 def make(path, owner, mode=0o755, group=None):
@@ -84,7 +101,7 @@ FOREIGN_RESULTS = {
             lambda results, name=name: make(make(results, ALICE, 0o1777) / name, MALLORY, 0o777),
             f"{name} belongs to another user",
         )
-        for name in ("runs", "jobs", "certificates", "tuned", "records", "packs")
+        for name in ("runs", "jobs", "certificates", "tuned", "records", "packs", "origins")
     },
     "Mallory's link to Alice's folder": (make_link_of_mallory, "runs belongs to another user"),
 }
@@ -216,3 +233,68 @@ def test_new_folders_are_closed_to_the_group_whatever_the_umask(shared, source):
     assert len(list(Store(results).records())) == 1
     open_paths = [path for path in (shared / "new").rglob("*") if path.lstat().st_mode & 0o022]
     assert open_paths == []
+
+
+@pytest.mark.parametrize("name", PRIVATE_RUNS)
+def test_the_results_of_another_user_are_merged_without_private_files(
+    name, shared, record, run_inline
+):
+    """The run folder of each launch has the mode 0700."""
+    theirs, ours = Store(shared / "theirs"), Store(shared / "ours")
+    theirs.create_and_check_folders()
+    run = theirs.create_run_folder()
+    run.chmod(0o755)
+    for file in ("stdout", "request.json"):
+        (run / file).write_text("private")
+    theirs.add(record(), run)
+    run_inline("results", "import", theirs.folder, "--results", shared / "imported-before")
+    PRIVATE_RUNS[name](theirs.run_folder(next(theirs.records())))
+    for path in (theirs.folder, *theirs.folder.rglob("*")):
+        os.chown(path, MALLORY, MALLORY)
+
+    def check():
+        result = run_inline("results", "import", theirs.folder, "--results", ours.folder)
+        assert result.returncode == 0, result.stderr
+        assert result.stderr.count("files of 1 run were left out") == 1
+        assert "1 records imported" in result.stdout
+
+    check_as(ALICE, check)
+    [copied] = ours.records()
+    runs = [*(ours.folder / "runs").rglob("*")]
+    run = ours.run_folder(copied)
+    assert runs == ([run, run / "request.json"] if name == "a private file" else [])
+
+
+def test_no_run_folder_stays_if_the_target_is_full(source, shared, run_inline, monkeypatch):
+    [record] = Store(source).records()
+    Store(source).run_folder(record).mkdir()
+    (Store(source).run_folder(record) / "stdout").write_text("text")
+
+    def copy(source, target, **_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(merging, "copy_content", copy)
+    result = run_inline("results", "import", source, "--results", shared / "ours")
+    assert result.returncode == 2 and "No space left" in result.stderr
+    assert [*(shared / "ours" / "runs").iterdir()] == []
+
+
+@pytest.mark.parametrize("owner", [MALLORY, ALICE])
+def test_only_an_own_list_of_copies_decides_what_is_imported(shared, source, record, owner):
+    """Mallory creates the file in Alice's folder, as all users may."""
+    ours = Store(make(shared / "ours", ALICE, 0o1777))
+    [theirs], mine = Store(source).records(), record(launch=7)
+    ours.add(mine)
+    for path in ours.folder.rglob("*"):
+        os.chown(path, ALICE, ALICE)
+    plant_copies(ours.folder, {theirs.id: mine.id}, owner)
+    completed = run_as(ALICE, "results", "import", source, "--results", ours.folder, folder=shared)
+    assert completed.returncode == 0, completed.stderr
+    assert len([*ours.records()]) == (2 if owner == MALLORY else 1)
+
+
+@pytest.mark.parametrize("content", [{"sha256:1": []}, {"sha256:1": {"a": 1}}, [], "text", None])
+def test_a_damaged_list_of_copies_is_ignored(source, shared, content, run_inline):
+    plant_copies(make(shared / "ours", os.getuid()), content, os.getuid())
+    result = run_inline("results", "import", source, "--results", shared / "ours")
+    assert result.returncode == 0 and "1 records imported" in result.stdout

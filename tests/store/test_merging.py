@@ -97,6 +97,27 @@ def test_damaged_records_and_certificates_are_not_merged(make_results, tmp_path,
     assert not target.record_path(edited_path.stem).exists()
 
 
+def test_a_certificate_that_is_replaced_while_it_is_copied_is_left_out(
+    make_results, tmp_path, record, monkeypatch
+):
+    certified_record, certificate_file = make_certified_record(record)
+    source, target = make_results("a", ()), Store(tmp_path / "all")
+    source.add(certified_record)
+    path = source.certificate_path(certificate_file.id)
+    certificate_file.write(path)
+    read = merging.certificate.read_certificates
+
+    def read_then_replace(folder):
+        certificates = read(folder)
+        path.write_text("{}")
+        return certificates
+
+    monkeypatch.setattr(merging.certificate, "read_certificates", read_then_replace)
+    new_count, _, [complaint] = merge_stores([source], target)
+    assert new_count == 1 and path.name in complaint
+    assert not target.certificate_path(certificate_file.id).exists()
+
+
 def test_links_in_a_run_are_not_followed(make_results, tmp_path):
     source, target = make_results("a", (1,)), Store(tmp_path / "all")
     (tmp_path / "secret").write_text("secret")

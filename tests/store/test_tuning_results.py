@@ -111,7 +111,7 @@ def test_misnamed_or_incomplete_search_is_a_defect(store, record):
 
 def test_invalid_search_in_an_archive_is_reported_and_skipped(store, tmp_path, monkeypatch):
     contents = [
-        (search, b'{"id": "sha256:1"}')
+        (search, json.dumps({"id": search.id}).encode())
         for search in tuning_results.read_sorted_searches(store.folder, print)
     ]
     monkeypatch.setattr(

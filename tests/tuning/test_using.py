@@ -12,6 +12,7 @@ from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.model.request import Protocol
 from xfbench.planning import plan_builder
+from xfbench.store.results_folder import Store
 from xfbench.store.tuning_results import read_sorted_searches
 from xfbench.tuning.using import apply_tuning, build_adjustment
 
@@ -31,15 +32,17 @@ def cell(cell):
 
 
 @pytest.fixture
-def save_search(cell, version, tmp_path):
-    """Return a function that saves a search of this machine in the results folder."""
+def save_search(cell, version, tmp_path, record):
+    """Return a function that saves a search of this machine, and its launch, to the results."""
 
     def save(best=None, **fields):
+        launch = record()
+        Store(tmp_path).add(launch)
         counts = {"steps": 20, "warmup": 3}
         search = sample_records.build_tuning(
             cell(**{"threads": 1, "affinity": "cores", **counts, **(best or {})}),
             cell(threads=2, **counts),
-            **{"framework_version": version, **fields},
+            **{"framework_version": version, "records": (launch.id,), **fields},
         )
         search.write(tmp_path)
         return search
@@ -159,6 +162,76 @@ def test_search_of_a_single_rank_does_not_apply_to_two(save_search, tune_cell, c
     save_search()
     tuned_cell, text = tune_cell(**TWO)
     assert tuned_cell == cell(threads=2, **TWO) and "--over ranks=2" in text
+
+
+DRY_RUN = "run --framework torch --workload lenet --batch-size 4 --tuned --dry-run --results"
+
+
+@pytest.fixture
+def dry_run(run_inline):
+    """A function that plans a tuned run with a results folder and returns the messages."""
+
+    def run(folder):
+        result = run_inline(*DRY_RUN.split(), folder)
+        assert result.returncode == 0, result.stderr
+        return result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["archive", "folder", "folder of an earlier import"])
+def test_an_imported_search_is_not_used(save_search, dry_run, run_inline, tmp_path, kind):
+    """Its sender would decide how launches run here, such as the threads and the kernel."""
+    search = save_search({"threads": 1})
+    assert "\ntuned: lenet" in f"\n{dry_run(tmp_path)}"
+    source, ours = tmp_path, tmp_path / "ours"
+    if kind == "archive":
+        source = tmp_path / "theirs.tar.gz"
+        assert run_inline("results", "export", source, "--results", tmp_path).returncode == 0
+    assert run_inline("results", "import", source, "--results", ours).returncode == 0
+    reason = f"imported (from {source.name})"
+    if kind == "folder of an earlier import":
+        for path in (ours / "origins").iterdir():
+            if search.id in path.read_text():
+                path.unlink()
+        reason = "the origin of its launches is: imported"
+    show = "tune --framework torch --workload lenet --show --results".split()
+    assert f"does not use this search: {reason}" in run_inline(*show, ours).stderr
+    messages = dry_run(ours)
+    assert messages.count(f"search {search.id[7:19]} is not used: {reason}") == 1
+    assert "not tuned: lenet · torch · batch 4: no tuning of" in messages
+
+
+def test_a_search_that_comes_back_is_used(save_search, dry_run, run_inline, tmp_path):
+    save_search()
+    run_inline("results", "export", "all.tar", "--results", tmp_path)
+    assert run_inline("results", "import", "all.tar", "--results", tmp_path).returncode == 0
+    assert "is not used" not in dry_run(tmp_path)
+
+
+def test_an_earlier_search_of_this_machine_is_used_instead(
+    save_search, dry_run, run_inline, tmp_path, cell, version
+):
+    save_search({"threads": 1}, created="2026-01-02T00:00:00.000Z")
+    ours = tmp_path / "ours"
+    assert run_inline("results", "import", tmp_path, "--results", ours).returncode == 0
+    local = save_search({"threads": 2}, created="2026-01-01T00:00:00.000Z")
+    Store(ours).add(next(r for r in Store(tmp_path).records() if r.id == local.records[0]))
+    local.write(ours)
+    messages = dry_run(ours)
+    assert "is not used: imported" in messages
+    assert "tuned: lenet · torch · batch 4: onednn · 2 threads" in messages
+
+
+def test_a_search_without_its_launches_is_not_used(save_search, dry_run, tmp_path):
+    save_search()
+    assert Store(tmp_path).pack() == 1
+    assert "is not used" not in dry_run(tmp_path)
+    for path in Store(tmp_path).packs():
+        path.unlink()
+    assert f"{tmp_path} lacks 1 of its 1 launches" in dry_run(tmp_path)
+    forged = save_search(records=(), created="2026-02-01T00:00:00.000Z")
+    assert f"{forged.id[7:19]} is not used: it names no launches" in dry_run(tmp_path)
 
 
 def test_edited_search_is_reported_and_omitted(save_search, tune_cell, tmp_path):

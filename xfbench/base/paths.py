@@ -48,7 +48,7 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
         status, link_status = folder.stat(), folder.lstat()
     except OSError:
         return
-    is_trusted = status.st_gid == _trusted_group()
+    is_trusted = status.st_gid == trusted_group()
     owners = {status.st_uid, link_status.st_uid}
     if os.geteuid() != 0 and owners - {0, os.geteuid()} and not is_trusted:
         raise UsageError(f"{folder} belongs to another user: {advice}")
@@ -62,7 +62,7 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
             raise UsageError(f"{parent} is writable by all users: chmod +t it, or {advice}")
 
 
-def _trusted_group() -> int | None:
+def trusted_group() -> int | None:
     """Return the id of the group `XFBENCH_TRUSTED_GROUP`, or None if it is not set.
 
     Raises UsageError if there is no such group.

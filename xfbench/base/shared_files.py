@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Literal
 
+from xfbench.base import paths
 from xfbench.base.errors import UsageError
 
 Mode = Literal["rb", "xb", "wb", "ab", "r+b"]
@@ -30,6 +31,7 @@ _FLAGS: Mapping[Mode, int] = {
 }
 _COPIED_BYTES = 2**20
 PRIVATE = 0o600
+_OTHER_OWNER = "belongs to another user"
 
 
 class UnsafeFileError(UsageError, OSError):
@@ -77,7 +79,7 @@ def open_file(
         if error.errno in (errno.ENXIO, errno.EISDIR):
             raise UnsafeFileError(path, "is not a plain file") from error
         if error.errno == errno.EACCES and mode != "rb" and _belongs_to_another(path):
-            raise UnsafeFileError(path, "belongs to another user") from error
+            raise UnsafeFileError(path, _OTHER_OWNER) from error
         raise
     try:
         is_changed = mode in ("ab", "r+b") and not any_owner
@@ -94,7 +96,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except PermissionError as error:
         if _belongs_to_another(path):
-            raise UnsafeFileError(path, "belongs to another user") from error
+            raise UnsafeFileError(path, _OTHER_OWNER) from error
         raise
 
 
@@ -114,12 +116,29 @@ def _find_danger(status: os.stat_result, *, is_changed: bool) -> str:
         return "is not a plain file"
     if not is_changed:
         return ""
-    user = os.geteuid()
-    if user not in (0, status.st_uid):
-        return "belongs to another user"
     if status.st_nlink > 1:  # it may be a file elsewhere, linked here by another user
         return "has several names (hard links)"
-    return "is writable by all users" if status.st_mode & stat.S_IWOTH else ""
+    if status.st_mode & stat.S_IWOTH:
+        return "is writable by all users"
+    return "" if os.geteuid() in (0, status.st_uid) else _OTHER_OWNER
+
+
+def read_own_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of this user's plain file, which decides what xfbench does.
+
+    Files of the group `XFBENCH_TRUSTED_GROUP` may belong to its members. Raises UnsafeFileError if
+    another user could have written the file, other OSErrors as `open` does, and ValueError if the
+    file is longer than `max_bytes`.
+    """
+    with open_file(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        is_trusted = status.st_gid == paths.trusted_group()
+        reason = _find_danger(status, is_changed=True)
+        if reason and not (is_trusted and reason == _OTHER_OWNER):
+            raise UnsafeFileError(path, reason)
+        if len(content := file.read(max_bytes + 1)) > max_bytes:
+            raise ValueError(f"it is longer than {max_bytes >> 20} MiB")
+        return content
 
 
 def write_file(path: Path, content: bytes | str, *, permissions: int = 0o666) -> None:

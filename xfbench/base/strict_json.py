@@ -62,9 +62,11 @@ def unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """
     document = dict(pairs)
     if len(document) != len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in document if keys.count(key) > 1)
-        raise DuplicateKeyError(f"the key {repeated[:40]!r} occurs twice in an object")
+        keys: set[str] = set()
+        for key, _ in pairs:
+            if key in keys:
+                raise DuplicateKeyError(f"the key {key[:40]!r} occurs twice in an object")
+            keys.add(key)
     return document
 
 

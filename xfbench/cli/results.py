@@ -310,9 +310,14 @@ def validate(
         xfbench results validate submission
     """
     from xfbench.base import paths
-    from xfbench.exchange import audit
+    from xfbench.exchange import audit, submission, submission_audit
 
-    checked, defects = audit.validate_results(path or paths.results(results))
+    source = path or paths.results(results)
+    checked, defects = audit.validate_results(source)
+    if submission.is_submission(source) and (
+        message := submission_audit.describe_what_is_not_compared(source)
+    ):
+        say(message)
     if as_json:
         documents = [defect.document() for defect in defects]
         print(json.dumps({"checked": checked, "defects": documents}))

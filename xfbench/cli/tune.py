@@ -324,9 +324,10 @@ def _show_last_search(store: Store, subject: Subject, as_json: bool) -> None:
     """
     from xfbench.base.errors import NoMatchError
     from xfbench.host import machine
+    from xfbench.model import origins
     from xfbench.model.machines import machine_class
     from xfbench.store import tuning_results
-    from xfbench.tuning import reuse
+    from xfbench.tuning import reuse, using
 
     machine_kind = machine_class(machine.describe_machine())
     searches = [
@@ -343,6 +344,9 @@ def _show_last_search(store: Store, subject: Subject, as_json: bool) -> None:
             f"finished; if it does not run any more, continue it: {open_search.command}"
         )
     if confirmed:
+        known_origins = origins.read(store.folder)
+        if reason := using.find_foreign_reason(confirmed[-1], known_origins, store):
+            say(f"`run --tuned` does not use this search: {reason}")
         if as_json:
             print(json.dumps(confirmed[-1].document()))
         else:

@@ -138,8 +138,10 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     Raises ArchiveError if the archive is incomplete or has an unexpected member. Raises UsageError
     if `target` cannot be written.
     """
-    for _ in read_members_then_check_manifest(source):
-        pass
+    valid_digests = {
+        name: digests.of_bytes(content)
+        for name, content in read_members_then_check_manifest(source)
+    }
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
     existing_ids = copies.ids_with_copies(target, existing_ids)
@@ -147,11 +149,20 @@ def import_archive(source: Path, target: Store, warn: WarningHandler) -> tuple[i
     members = read_members_then_check_manifest(source)
     for batch in merging.in_batches(members, lambda member: len(member[1])):
         ids: dict[str, list[str]] = defaultdict(list)
-        for name, _ in batch:
+        for name, content in batch:
+            if valid_digests.get(name) != digests.of_bytes(content):
+                raise ArchiveError(f"{source.name} changed while it was read: import it again")
             kind, identity = _kind_and_id(name)
             ids[kind].append(identity)
         new_ids = [each for each in ids["records"] if each not in existing_ids]
-        merging.note_origin(target, "imported", source, new_ids, ids["certificates"])
+        merging.note_origin(
+            target,
+            "imported",
+            source,
+            new_ids,
+            ids["certificates"],
+            ids[tuning_results.FOLDER],
+        )
         for name, content in batch:
             try:
                 counts[_import_member(name, content, target, existing_ids)] += 1
@@ -198,7 +209,7 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
     digests_by_name: dict[str, str] = {}
     manifest: Any = None
     try:
-        with tar_files.open_tar(path, _MAX_BYTES, _MAX_EXPANSION) as tar:
+        with tar_files.open_tar(path, _MAX_BYTES, _MAX_EXPANSION, _MAX_FILES) as tar:
             for member in tar.members():
                 max_bytes = _check_member(member, digests_by_name)
                 content = tar.read_member(member, max_bytes)
@@ -240,7 +251,7 @@ def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> in
         reason = "does not belong in an archive of records"
     elif member.name in earlier_names:
         reason = "occurs twice"
-    elif not 0 <= member.size <= max_bytes or len(earlier_names) > _MAX_FILES:
+    elif not 0 <= member.size <= max_bytes:
         reason = "exceeds the limits of an archive of records"
     if reason:
         raise ArchiveError(f"{member.name!r} {reason}: the archive is refused")

@@ -6,16 +6,23 @@ was run on another machine is read by `xfbench/bundle.py`.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from xfbench.base import safe_read, shared_files
 from xfbench.base.errors import UsageError
 from xfbench.base.wording import pluralize
-from xfbench.exchange import archive, audit, figures, submission
+from xfbench.exchange import archive, audit, figures, submission, submission_audit
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.store import merging
 from xfbench.store.results_folder import Store, WarningHandler, is_results_folder
 
 _PACK_SUFFIX = ".ndjson"
+_MAX_SUBMISSION_BYTES = 2**34
+_MAX_SUBMISSION_ENTRIES = 2_000_000  # files and folders
+_NOTHING_IMPORTED = "nothing of the submission was imported"
 
 
 def import_source(
@@ -29,21 +36,15 @@ def import_source(
 
     - `warn` gets a message for each damaged record or file.
     - `inform` gets a message for each file or entry of another tool that has no figure, and one
-      about what was not checked or is impossible in records of xfbench.
+      about what was not checked, was not readable, or is impossible in records of xfbench.
 
     A submission is imported only if it has no defect. Raises UsageError if `source` cannot be
     imported, or if `target` cannot be written.
     """
     if submission.is_submission(source):
-        _, defects = audit.validate_results(source)
-        for defect in defects:
-            raise UsageError(
-                f"{defect.file}: {defect.detail}: nothing of the submission was imported "
-                f"(xfbench results validate {source} lists {pluralize(len(defects), 'defect')})"
-            )
-        return merging.merge_stores([Store(source)], target, warn, "submitted")
+        return _import_submission(source, target, warn, inform)
     if is_results_folder(source):
-        counts = merging.merge_stores([Store(source)], target, warn)
+        counts = merging.merge_stores([Store(source)], target, warn, inform=inform)
         inform(
             f"{source}: digests were checked, but not whether the figures are possible: "
             f"xfbench results validate {source}"
@@ -58,6 +59,69 @@ def import_source(
         _say_defects(source, inform)
         return counts
     return figures.import_figures(source, target, warn, inform)
+
+
+def _import_submission(
+    source: Path, target: Store, warn: WarningHandler, inform: WarningHandler
+) -> tuple[int, int]:
+    """Import a submission as `import_source` does.
+
+    A private copy is validated and imported, because its sender may change the folder meanwhile.
+    """
+    with tempfile.TemporaryDirectory(prefix="xfbench-submission-") as scratch:
+        copy = Path(scratch) / source.absolute().name
+        _copy_submission(source, copy)
+
+        def name_source(text: str) -> str:
+            return text.replace(str(copy), str(source))
+
+        _, defects = audit.validate_results(copy)
+        for defect in defects:
+            raise UsageError(
+                f"{name_source(defect.file)}: {defect.detail}: {_NOTHING_IMPORTED} "
+                f"(xfbench results validate {source} lists {pluralize(len(defects), 'defect')})"
+            )
+        if message := submission_audit.describe_what_is_not_compared(copy):
+            inform(name_source(message))
+        return merging.merge_stores(
+            [Store(copy)],
+            target,
+            lambda line: warn(name_source(line)),
+            "submitted",
+            lambda line: inform(name_source(line)),
+        )
+
+
+def _copy_submission(source: Path, copy: Path) -> None:
+    """Copy the files of a submission to the new folder `copy`, which no other user can read.
+
+    Raises UsageError if the submission is too large, or if a file is not plain or cannot be read.
+    """
+    remaining_bytes, remaining_entries = _MAX_SUBMISSION_BYTES, _MAX_SUBMISSION_ENTRIES
+    copy.mkdir(mode=0o700)
+    try:
+        for parent, folder_names, file_names in os.walk(source, onerror=_raise):
+            folder = copy / Path(parent).relative_to(source)
+            for name in (*folder_names, *file_names):
+                path, remaining_entries = Path(parent) / name, remaining_entries - 1
+                if min(remaining_bytes, remaining_entries) < 0:
+                    raise UsageError(f"{source} is too large: {_NOTHING_IMPORTED}")
+                if name in folder_names and not path.is_symlink():
+                    (folder / name).mkdir(mode=0o700)
+                    continue
+                content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES)
+                remaining_bytes -= len(content)
+                shared_files.write_file(folder / name, content, permissions=shared_files.PRIVATE)
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:
+        name = getattr(error, "filename", None) or source
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"{name}: {reason}: {_NOTHING_IMPORTED}") from error
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _say_defects(source: Path, inform: WarningHandler) -> None:

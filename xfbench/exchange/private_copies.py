@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from xfbench.base import digests, private_names, safe_read
+from xfbench.base import digests, private_names, safe_read, strict_json
 from xfbench.model import privacy
 from xfbench.model.certificate import Certificate
 from xfbench.model.record import Record
@@ -39,7 +39,7 @@ class PrivateCopies:
     def copy_record(self, place: Place, record: Record) -> tuple[Record, bytes]:
         """Return the record without private names, and the content of its file."""
         content = place.content()
-        document = json.loads(content)
+        document = strict_json.parse(content)
         for path, text in privacy.names_in_settings(document, self._names):
             if (path, text) not in self._warned:
                 self._warned.add((path, text))
@@ -72,10 +72,11 @@ class PrivateCopies:
 
         Call it after `copy_record` for all records of the search.
         """
-        document = json.loads(content)
+        document = strict_json.parse(content)
         new_ids = {original: copy for copy, original in self._original_by_copy.items()}
         private = privacy.make_private(document, self._names)
-        private["records"] = [new_ids.get(each, each) for each in private.get("records", ())]
+        if "records" in private:
+            private["records"] = [new_ids.get(each, each) for each in private["records"]]
         if private == document:
             return str(document["id"]), content
         sealed = self._seal(private)
@@ -94,7 +95,7 @@ class PrivateCopies:
             content = safe_read.read_bytes(
                 self._source.certificate_path(certificate_id), MAX_DOCUMENT_BYTES, follow_link=True
             )
-            document = json.loads(content)
+            document = strict_json.parse(content)
             private = privacy.make_private(document, self._names)
         except (OSError, ValueError, RecursionError):  # missing or damaged
             private = document = {}

@@ -45,6 +45,7 @@ MACHINES, REPEAT, README, BOARD = "machine.json", "repeat.json", "README.md", "l
 _MARKDOWN = formats.FORMATS["markdown"]
 # Other commands in the README than those of cells.
 README_COMMANDS = ("xfbench results validate DIR", "xfbench results import DIR --results results")
+README_CODE_SPANS = ("`records/`", "`certificates/`")  # of its text
 _README_TEXT = """# Results of xfbench {version}
 
 {counts}. The figures are in [{board}]({board}), the machines in [{machines}]({machines}), the

@@ -9,6 +9,7 @@ its records give. They are neither run nor parsed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +25,12 @@ from xfbench.store.results_folder import Store
 
 # The file, the kind of the defect, and its detail.
 Finding = tuple[str, Literal["whole", "machine", "repeat", "private"], str]
-# Beginnings of lines that Markdown shows as code, so that a reader copies them to a shell.
-_CODE_STARTS = ("    ", "\t", "```", "~~~")
+# What a Markdown line may have before its text: marks of quotations and of list items.
+_CONTAINER = re.compile(r" {0,3}(?:>|[-+*](?=\s)|\d{1,9}[.)](?=\s)) ?")
+_INDENTED_CODE = re.compile(r" {4}| {0,3}\t")
+_CODE_MARK = re.compile(r"`|~~~|<")
+_ESCAPED = re.compile(r"\\.")
+_LINE_END = re.compile(r"\r\n?|\n")  # of Markdown; `splitlines` splits at more
 
 
 def audit_submission(folder: Path) -> Iterator[Finding]:
@@ -42,7 +47,7 @@ def audit_submission(folder: Path) -> Iterator[Finding]:
     ) != submission.describe_machines(records):
         detail = "it does not describe the machines of the records"
         yield str(folder / submission.MACHINES), "machine", detail
-    is_of_this_version = manifest.get("xfbench") == __version__
+    is_of_this_version = _is_of_this_version(manifest)
     for name in (submission.BOARD, submission.README) if is_of_this_version else ():
         if _read_file_or_empty(folder / name) != expected_files[name]:
             yield str(folder / name), "whole", "it does not describe these records"
@@ -57,6 +62,20 @@ def audit_submission(folder: Path) -> Iterator[Finding]:
             yield str(path), "whole", "it covers none of the records"
     yield from _audit_cells(folder, records, is_of_this_version=is_of_this_version)
     yield from _audit_private_names(folder, submission.collect_hostname_hashes(records))
+
+
+def describe_what_is_not_compared(folder: Path) -> str | None:
+    """Return a message if `audit_submission` cannot compare all files with the records."""
+    if _is_of_this_version(_read_object_or_empty(folder / submission.MANIFEST)):
+        return None
+    return (
+        f"{folder}: another version of xfbench wrote it: {submission.README}, {submission.BOARD} "
+        f"and the titles in {submission.REPEAT} were not compared with the records"
+    )
+
+
+def _is_of_this_version(manifest: Mapping[str, Any]) -> bool:
+    return manifest.get("xfbench") == __version__
 
 
 def audit_manifest(folder: Path) -> Iterator[Finding]:
@@ -150,14 +169,31 @@ def _audit_cells(
 def _audit_readme(folder: Path, commands: Sequence[str]) -> Iterator[Finding]:
     """Yield a defect for each command that the README lacks, and for any other code in it."""
     path = folder / submission.README
-    lines = _read_file_or_empty(path).decode(errors="replace").splitlines()
+    lines = _LINE_END.split(_read_file_or_empty(path).decode(errors="replace"))
     known_lines = {f"    {line}" for line in (*commands, *submission.README_COMMANDS)}
+    present_lines = {*lines}
     for command in commands:
-        if f"    {command}" not in lines:
+        if f"    {command}" not in present_lines:
             yield str(path), "repeat", f"it lacks the command of a cell: {command}"
     for line in lines:
-        if line.startswith(_CODE_STARTS) and line not in known_lines:
+        if line not in known_lines and _may_be_code(line):
             yield str(path), "repeat", f"it has code that is no command of a cell: {line.strip()}"
+
+
+def _may_be_code(line: str) -> bool:
+    """Return whether Markdown may show the line, or a part of it, as code.
+
+    A reader copies code to a shell. HTML may show code, too.
+    """
+    start = 0
+    while match := _CONTAINER.match(line, start):
+        start = match.end()
+    if _INDENTED_CODE.match(line, start):
+        return True
+    text = line[start:]
+    for span in submission.README_CODE_SPANS:
+        text = text.replace(span, "")
+    return _CODE_MARK.search(_ESCAPED.sub("", text)) is not None
 
 
 def _command_error(command: Any, launches: Sequence[Record]) -> str | None:

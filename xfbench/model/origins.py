@@ -1,4 +1,4 @@
-"""Where the records and certificates of a results folder came from.
+"""Where the records, certificates and tuning searches of a results folder came from.
 
 A record cannot say this itself: whoever sends it writes it. So a note in the results folder says
 it, in `origins/`. Each import writes a note (`xfbench.origin/1`) before it writes what it lists. A
@@ -37,8 +37,9 @@ _MAX_IDS = 100_000  # of a note
 
 
 class Note(SealedDocument):
-    """What one import brought: the ids of records and certificates that the folder did not have.
+    """What one import brought: the ids of the documents that the folder did not have.
 
+    - `records`, `certificates`, `searches`: ids. Notes of earlier versions have no searches.
     - `source`: name of the imported file or folder, without its parent folders.
     - `bundle`: for a bundle, a digest of its plan and its results; else None.
     """
@@ -49,19 +50,21 @@ class Note(SealedDocument):
     bundle: str | None = None
     records: tuple[str, ...] = ()
     certificates: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Origins:
     """The origins of a results folder. Empty: everything was measured here.
 
-    - `records`, `certificates`: the note of each id that has one.
+    - `records`, `certificates`, `searches`: the note of each id that has one.
     - `problems`: a message for each note that cannot be read. If there is one, a record without a
       note has the origin "unknown".
     """
 
     records: Mapping[str, Note] = field(default_factory=dict)
     certificates: Mapping[str, Note] = field(default_factory=dict)
+    searches: Mapping[str, Note] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
     def of_record(self, record: Record) -> Origin:
@@ -116,9 +119,10 @@ NOTHING_IMPORTED = Origins()
 
 
 def read(results_folder: Path) -> Origins:
-    """Return the origins of the records and certificates in a results folder."""
+    """Return the origins of the records, certificates and searches in a results folder."""
     records: dict[str, Note] = {}
     certificates: dict[str, Note] = {}
+    searches: dict[str, Note] = {}
     problems = []
     for path in sorted((results_folder / FOLDER).glob("*.json")):
         try:
@@ -131,7 +135,8 @@ def read(results_folder: Path) -> Origins:
             continue
         records |= dict.fromkeys(note.records, note)
         certificates |= dict.fromkeys(note.certificates, note)
-    return Origins(records, certificates, tuple(problems))
+        searches |= dict.fromkeys(note.searches, note)
+    return Origins(records, certificates, searches, tuple(problems))
 
 
 def write_notes(
@@ -141,22 +146,24 @@ def write_notes(
     records: Iterable[str],
     certificates: Collection[str] = (),
     bundle: str | None = None,
+    searches: Collection[str] = (),
 ) -> None:
-    """Write the origin of records and certificates that are about to be added.
+    """Write the origin of documents that are about to be added.
 
     - `source`: the imported file or folder.
-    - `records`, `certificates`: ids of those that the results folder does not have yet.
+    - `records`, `certificates`, `searches`: ids of those that the results folder does not have yet.
 
     Raises OSError if a note cannot be written.
     """
     ids = sorted(records)
-    for start in range(0, len(ids) or bool(certificates), _MAX_IDS):
+    for start in range(0, len(ids) or bool(certificates or searches), _MAX_IDS):
         note = Note.make(
             origin=origin,
             source=source.absolute().name,
             bundle=bundle,
             records=tuple(ids[start : start + _MAX_IDS]),
             certificates=tuple(sorted(certificates)) if start == 0 else (),
+            searches=tuple(sorted(searches)) if start == 0 else (),
         )
         target = results_folder / FOLDER / f"{note.id[7:]}.json"
         atomic_files.write(target, note.model_dump_json(by_alias=True).encode() + b"\n")

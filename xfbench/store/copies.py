@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from xfbench.base import atomic_files, safe_read
+from xfbench.base import atomic_files, shared_files, strict_json
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.store.results_folder import Store
 
@@ -18,13 +18,17 @@ _FILE = "copies.json"
 
 
 def read_originals(store: Store) -> dict[str, str]:
-    """Return the id of the original of each changed copy that was exported from `store`."""
+    """Return the id of the original of each changed copy that was exported from `store`.
+
+    A file of another user is ignored: it would decide which records are not imported.
+    """
     try:
-        content = safe_read.read_bytes(store.folder / _FILE, MAX_DOCUMENT_BYTES)
-        document = json.loads(content)
+        content = shared_files.read_own_file(store.folder / _FILE, MAX_DOCUMENT_BYTES)
+        document = strict_json.parse(content)
     except (OSError, ValueError, RecursionError):
         return {}
-    return document if isinstance(document, dict) else {}
+    pairs = document.items() if isinstance(document, dict) else ()
+    return {copy: original for copy, original in pairs if isinstance(original, str)}
 
 
 def remember_originals(store: Store, originals: Mapping[str, str]) -> None:
@@ -39,5 +43,6 @@ def remember_originals(store: Store, originals: Mapping[str, str]) -> None:
 
 def ids_with_copies(store: Store, ids: Collection[str]) -> set[str]:
     """Return the ids, and those of the copies whose originals are among them."""
-    copies = [copy for copy, original in read_originals(store).items() if original in {*ids}]
-    return {*ids, *copies}
+    originals = {*ids}
+    copies = [copy for copy, original in read_originals(store).items() if original in originals]
+    return originals.union(copies)

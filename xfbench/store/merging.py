@@ -8,7 +8,9 @@ are skipped with a warning.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -16,11 +18,12 @@ from typing import TypeVar
 from xfbench.base import atomic_files, digests, safe_read
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import copy_content
+from xfbench.base.wording import pluralize
 from xfbench.model import certificate, origins
 from xfbench.model.certificate import Certificate
 from xfbench.model.origins import ForeignOrigin
 from xfbench.model.record import Record
-from xfbench.model.sealed import MAX_DOCUMENT_BYTES, future_error
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, future_error
 from xfbench.store import copies, pack, results_folder, tuning_results
 from xfbench.store.results_folder import Place, Store, WarningHandler
 
@@ -34,11 +37,13 @@ def merge_stores(
     target: Store,
     warn: WarningHandler,
     origin: ForeignOrigin = "imported",
+    inform: WarningHandler = results_folder.ignore_warning,
 ) -> tuple[int, int]:
     """Merge the results folders `sources` into `target`, which notes the `origin` of what is new.
 
-    Return the number of new records, and the number of records that `target` already had. Raises
-    UsageError if `target` cannot be written.
+    `inform` gets a message if files of runs were left out, because they cannot be read: run folders
+    are private. Return the number of new records, and the number of records that `target` already
+    had. Raises UsageError if `target` cannot be written.
     """
     target.create_and_check_folders()
     existing_ids = {record.id for record, _, _ in target.contents()}
@@ -48,8 +53,9 @@ def merge_stores(
     for source in sources:
         if source.folder.resolve() == target.folder.resolve():
             continue
-        copy_searches(source.folder, target, _prefix_warnings(source.folder, warn))
+        copy_searches(source.folder, target, origin, _prefix_warnings(source.folder, warn))
         certificates = certificate.read_certificates(source.folder)
+        incomplete_runs = 0
         contents = source.contents(_prefix_warnings(source.folder, warn))
         for batch in in_batches(contents, lambda item: len(item[2])):
             new_ids = [record.id for record, _, _ in batch if record.id not in existing_ids]
@@ -68,7 +74,7 @@ def merge_stores(
                     known_count += 1
                     continue
                 try:
-                    copy_run_folder(
+                    incomplete_runs += not copy_run_folder(
                         source.run_folder(record), target.run_folder(record), target, workers
                     )
                     write_record_file(record, place, content, target)
@@ -79,6 +85,11 @@ def merge_stores(
                     raise UsageError(f"{target.folder}: {error.strerror}") from error
                 existing_ids.add(record.id)
                 new_count += 1
+        if incomplete_runs:
+            inform(
+                f"{source.folder}: files of {pluralize(incomplete_runs, 'run')} were left out, "
+                "because only their owner can read them; the records are complete"
+            )
     return new_count, known_count
 
 
@@ -134,17 +145,28 @@ def note_origin(
     source: Path,
     record_ids: Collection[str],
     certificate_ids: Iterable[str] = (),
+    search_ids: Iterable[str] = (),
 ) -> None:
-    """Note in `target` where these records and certificates come from, before they are written.
+    """Note in `target` where these documents come from, before they are written.
 
-    Certificates that `target` has already are left out, because they are what they were. Raises
-    UsageError if `target` cannot be written.
+    Certificates and searches that `target` has already are left out, because they are what they
+    were. Raises UsageError if `target` cannot be written.
     """
     new_certificates = [
         each for each in certificate_ids if not target.certificate_path(each).exists()
     ]
+    new_searches = [
+        each for each in search_ids if not tuning_results.file_path(target.folder, each).exists()
+    ]
     try:
-        origins.write_notes(target.folder, origin, source, record_ids, new_certificates)
+        origins.write_notes(
+            target.folder,
+            origin,
+            source,
+            record_ids,
+            new_certificates,
+            searches=new_searches,
+        )
     except OSError as error:
         raise UsageError(f"{target.folder}: {error.strerror}") from error
 
@@ -216,48 +238,88 @@ def _copy_certificate(
                 MAX_DOCUMENT_BYTES,
                 follow_link=True,
             )
+            if Certificate.read(content).id != certificate_or_error.id:
+                raise EditedError("it changed meanwhile")
             atomic_files.write(path, content)
+    except ValueError as error:  # another user replaced it after it was checked
+        warn(f"{source.folder}: {path.name}: {str(error).splitlines()[0]}; left out")
     except OSError as error:
         raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
-def copy_searches(source: Path, target: Store, warn: WarningHandler) -> None:
+def copy_searches(source: Path, target: Store, origin: ForeignOrigin, warn: WarningHandler) -> None:
     """Copy the searches of `xfbench tune` from the results folder `source` to `target`.
 
-    `warn` gets a message for each invalid search. Raises UsageError if `target` cannot be written.
+    `target` notes the `origin` of those that it does not have. `warn` gets a message for each
+    invalid search. Raises UsageError if `target` cannot be written.
     """
-    for search, content in tuning_results.read_searches_with_content(source, warn):
-        try:
-            atomic_files.write(search.file_path(target.folder), content)
-        except OSError as error:
-            raise UsageError(f"{target.folder}: {error.strerror}") from error
+    searches = tuning_results.read_searches_with_content(source, warn)
+    for batch in in_batches(searches, lambda item: len(item[1])):
+        note_origin(target, origin, source, (), search_ids=[search.id for search, _ in batch])
+        for search, content in batch:
+            try:
+                atomic_files.write(search.file_path(target.folder), content)
+            except OSError as error:
+                raise UsageError(f"{target.folder}: {error.strerror}") from error
 
 
 def copy_run_folder(
     source_folder: Path, target_folder: Path, target_store: Store, workers: dict[str, Path]
-) -> None:
+) -> bool:
     """Copy the plain files of a run folder to `target_folder`, unless that folder exists.
 
     - Symbolic links, subfolders, and files of more than MAX_RUN_FILE_BYTES are skipped.
+    - A folder or a file that this user cannot read is skipped. The result is then false.
     - Only contents are copied: neither modes nor owners, and no link to a file of another user.
     - `workers` has the copied workers by digest. Runs with the same worker share one copy, because
       many runs have the same. New copies are added.
     """
-    if target_folder.exists() or source_folder.is_symlink() or not source_folder.is_dir():
-        return
+    try:
+        if target_folder.exists() or source_folder.is_symlink() or not source_folder.is_dir():
+            return True
+        files = [path for path in source_folder.iterdir() if _is_copied(path)]
+    except PermissionError as error:
+        if error.filename == str(target_folder):
+            raise
+        return False
     new_folder = target_store.create_run_folder()
-    copies: dict[str, Path] = {}
-    for path in source_folder.iterdir():
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > MAX_RUN_FILE_BYTES:
-            continue
+    try:
+        is_complete, copies = _copy_run_files(files, new_folder, workers)
+        new_folder.replace(target_folder)
+    except BaseException:
+        shutil.rmtree(new_folder, ignore_errors=True)
+        raise
+    workers.update({digest: target_folder / name for digest, name in copies.items()})
+    return is_complete
+
+
+def _is_copied(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_size <= MAX_RUN_FILE_BYTES
+
+
+def _copy_run_files(
+    files: Iterable[Path], new_folder: Path, workers: Mapping[str, Path]
+) -> tuple[bool, dict[str, str]]:
+    """Copy files to `new_folder`.
+
+    Return whether all could be read, and the name of each new worker by digest.
+    """
+    is_complete, copies = True, {}
+    for path in files:
         copy = new_folder / path.name
-        copy_content(path, copy)
+        try:
+            copy_content(path, copy)
+        except PermissionError as error:
+            if error.filename != str(path):
+                raise
+            is_complete = False
+            continue
         if path.suffix == ".pyz":
             digest = digests.of_bytes(copy.read_bytes())
             _replace_by_link(copy, workers.get(digest))
-            copies[digest] = target_folder / path.name
-    new_folder.replace(target_folder)
-    workers.update(copies)
+            copies[digest] = path.name
+    return is_complete, copies
 
 
 def _replace_by_link(copy: Path, earlier_copy: Path | None) -> None:

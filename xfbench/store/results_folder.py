@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from xfbench.base import atomic_files, locks, paths, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import open_file
+from xfbench.model import origins
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, age_key
 from xfbench.store import pack
@@ -36,7 +37,7 @@ jobs/          scripts of submitted jobs, and their output
 index.duckdb   search index of records/ and packs/; may be deleted at any time
 You may copy files under records/, and delete runs/.
 """
-_FOLDERS = ("records", "packs", "certificates", "runs", "tuned", "jobs")
+_FOLDERS = ("records", "packs", "certificates", "runs", origins.FOLDER, "tuned", "jobs")
 _OTHER_FOLDER = (
     "choose a folder of your own with --results, and copy records with `xfbench results import` "
     "(docs/results.md#a-folder-for-several-users)"
@@ -189,6 +190,16 @@ class Store:
     def lock_path(self) -> Path:
         """The path of the lock file. The lock is held while packing and while using the index."""
         return self.folder / "lock"
+
+    def find_missing(self, record_ids: Iterable[str]) -> set[str]:
+        """Return the ids whose records are neither files of their own nor lines of a pack.
+
+        Records are found by the ids that they state. Raises OSError if a pack cannot be read.
+        """
+        missing = {each for each in record_ids if not self.record_path(each[7:]).is_file()}
+        for path in self.packs() if missing else ():
+            missing -= {f"sha256:{each}" for each in pack.read_stated_ids(path)}
+        return missing
 
     def record_files(self) -> Iterator[Path]:
         """Return the paths of the files that should each contain one record."""

@@ -144,7 +144,12 @@ class Tuning(SealedDocument):
 
     def file_path(self, results: Path) -> Path:
         """Return the path of the document in the results folder `results`."""
-        return results / FOLDER / f"{self.id[7:]}.json"
+        return file_path(results, self.id)
+
+
+def file_path(results: Path, search_id: str) -> Path:
+    """Return the path of the search with this id, which starts with "sha256:"."""
+    return results / FOLDER / f"{search_id[7:]}.json"
 
 
 class OpenSearch(DocumentPart):

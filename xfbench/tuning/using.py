@@ -1,5 +1,8 @@
 """`run --tuned`: cells get the settings that a search found on the same kind of machine.
 
+Only searches that ran here count: their launches were measured in the same results folder. Whoever
+sends another search would otherwise decide how launches run on this machine.
+
 Tuned values are ordinary fields of the cell, so records show them. An option that the user sets is
 never replaced by a tuned value. Some options, such as the number of threads, decide how ranks share
 the machine. If the user sets such an option, a tuned number of ranks is not used.
@@ -18,11 +21,13 @@ from xfbench.base.terminal_text import say
 from xfbench.environments import environment
 from xfbench.execution import job_queue
 from xfbench.host import machine
-from xfbench.model import adapter, facts
+from xfbench.model import adapter, facts, origins
 from xfbench.model.machines import machine_class
+from xfbench.model.origins import WORDS, Origins
 from xfbench.model.request import Cell, Protocol
 from xfbench.planning import pinning
 from xfbench.planning.plan_builder import Adjustment
+from xfbench.store.results_folder import Store
 from xfbench.store.tuning_results import Tuning, read_sorted_searches
 from xfbench.studies import running
 from xfbench.tuning.space import describe_setting
@@ -73,20 +78,27 @@ def apply_tuning(
             "--tuned applies to this machine, but submitted jobs run on others: leave out --tuned"
         )
     searches = read_sorted_searches(results, say)
+    foreign_searches = _ForeignSearches(results, say)
     versions: dict[str, str | None] = {}
     tuned_cells: dict[Cell, Protocol] = {}
     for cell, protocol in cells:
         if cell.framework not in versions:
             versions[cell.framework] = _framework_version(cell, pythons)
         version = versions[cell.framework]
-        matches = [
-            search for search in searches if is_applicable(search, cell, version, user_set_names)
-        ]
-        if matches:
-            tuned_cell = build_tuned_cell(matches[-1], cell, user_set_names)
+        newest = next(
+            (
+                search
+                for search in reversed(searches)
+                if is_applicable(search, cell, version, user_set_names)
+                and not foreign_searches.say_if_foreign(search)
+            ),
+            None,
+        )
+        if newest:
+            tuned_cell = build_tuned_cell(newest, cell, user_set_names)
             say(
                 f"tuned: {_describe_workload_framework_batch(cell)}: {describe_setting(tuned_cell)}"
-                f"{_describe_gain(matches[-1])}"
+                f"{_describe_gain(newest)}"
             )
         else:
             tuned_cell = cell
@@ -96,6 +108,46 @@ def apply_tuning(
             )
         tuned_cells.setdefault(tuned_cell, protocol)
     return list(tuned_cells.items())
+
+
+class _ForeignSearches:
+    """The searches in a results folder that did not run here. `say` gets one line about each."""
+
+    def __init__(self, results: Path, say: Say) -> None:
+        self._store, self._say = Store(results), say
+        self._origins = origins.read(results)
+        self._is_foreign: dict[str, bool] = {}
+
+    def say_if_foreign(self, search: Tuning) -> bool:
+        """Return whether the search did not run here, and say so once."""
+        if search.id not in self._is_foreign:
+            reason = find_foreign_reason(search, self._origins, self._store)
+            self._is_foreign[search.id] = reason is not None
+            if reason:
+                self._say(f"search {search.id[7:19]} is not used: {reason}")
+        return self._is_foreign[search.id]
+
+
+def find_foreign_reason(search: Tuning, known_origins: Origins, store: Store) -> str | None:
+    """Return why a search in the results folder `store` may have run elsewhere; None: it ran here.
+
+    - `known_origins`: those of the results folder.
+    """
+    if note := known_origins.searches.get(search.id):
+        return f"{WORDS[note.origin]} (from {note.source})"
+    if foreign := {known_origins.of(each) for each in search.records} - {"measured"}:
+        return (
+            f"the origin of its launches is: {', '.join(sorted(WORDS[each] for each in foreign))}"
+        )
+    try:
+        missing = store.find_missing(search.records)
+    except OSError as error:
+        return f"its launches cannot be read: {error.strerror}"
+    if not search.records:
+        return "it names no launches"
+    if missing:
+        return f"{store.folder} lacks {len(missing)} of its {len(search.records)} launches"
+    return None
 
 
 def is_applicable(
