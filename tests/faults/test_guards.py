@@ -110,7 +110,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "if os.geteuid() != 0 and owners - {0, os.geteuid()} and not is_trusted:",
+        "if not all(is_trusted and _is_member(owner, status.st_gid) for owner in strangers):",
         "if False:",
         "environments/test_environment.py::test_cache_of_another_user_is_refused",
     ),
@@ -236,9 +236,21 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "is_trusted = status.st_gid == _trusted_group()",
+        "is_trusted = group is not None and group == status.st_gid",
         "is_trusted = False",
         "faults/test_two_users.py::test_members_of_a_trusted_group_share_a_results_folder",
+    ),
+    (
+        "xfbench/base/paths.py",
+        "is_trusted and _is_member(owner, status.st_gid) for",
+        "is_trusted for",
+        "faults/test_two_users.py::test_trusted_group_does_not_make_its_folders_owner_a_member",
+    ),
+    (
+        "xfbench/base/shared_files.py",
+        "if not is_changed or paths.is_in_trusted_folder(path):",
+        "if not is_changed:",
+        "faults/test_two_users.py::test_trusted_folders_are_accepted_whatever_their_modes",
     ),
     (
         "xfbench/base/paths.py",
