@@ -247,6 +247,12 @@ GUARDS = (
         "faults/test_two_users.py::test_trusted_group_does_not_make_its_folders_owner_a_member",
     ),
     (
+        "xfbench/base/paths.py",
+        'require_private(folder, "remove it, because others may have changed its files")',
+        "pass",
+        "faults/test_two_users.py::test_folder_of_another_user_in_the_cache_is_refused",
+    ),
+    (
         "xfbench/base/shared_files.py",
         "if not is_changed or paths.is_in_trusted_folder(path):",
         "if not is_changed:",

@@ -18,6 +18,8 @@ from tests.other_users import (
     require_two_accounts_of_a_group,
     run_as,
 )
+from xfbench.environments import environment, worker_archive
+from xfbench.model import adapter
 from xfbench.store.results_folder import Store
 
 RUN = "run --framework reference --workload lenet --data synthetic --no-verify --results".split()
@@ -258,6 +260,28 @@ def test_cache_that_others_control_is_refused(shared, owner, mode, group, reason
     )
     assert_refused(completed, reason, "XFBENCH_HOME")
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("environments", ["env", "list"]),
+        ("environments/TORCH", ["env", "create", "torch"]),
+        ("workers", [*RUN, "results"]),
+        ("workers/ARCHIVE", [*RUN, "results"]),
+        ("certificates", [*(word for word in RUN if word != "--no-verify"), "results"]),
+    ],
+)
+def test_folder_of_another_user_in_the_cache_is_refused(shared, name, arguments):
+    """A cache that was once open to a group may contain folders of its members."""
+    torch = environment._environment_folder(adapter.load("torch")).name
+    archive = worker_archive.ensure_worker_archive("reference").name
+    name = name.replace("TORCH", torch).replace("ARCHIVE", archive)
+    folder = make(shared / "cache", ALICE) / name
+    make(folder, MALLORY)
+    os.chown(shared / "cache" / name.split("/")[0], ALICE if "/" in name else MALLORY, ALICE)
+    completed = run_as(ALICE, *arguments, folder=shared, XFBENCH_HOME=str(shared / "cache"))
+    assert_refused(completed, f"{folder} belongs to another user: remove it")
 
 
 def test_new_folders_are_closed_to_the_group_whatever_the_umask(shared, source):

@@ -31,6 +31,19 @@ def cache() -> Path:
     return folder
 
 
+def cache_folder(*names: str) -> Path:
+    """Return the folder of the cache with these names, one below the other.
+
+    Raises UsageError if another user could replace files in one of them. That may be if the cache
+    was open to others earlier.
+    """
+    folder = cache()
+    for name in names:
+        folder /= name
+        require_private(folder, "remove it, because others may have changed its files")
+    return folder
+
+
 def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
     """Raise UsageError if another user could replace files in `folder`.
 

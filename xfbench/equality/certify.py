@@ -420,4 +420,4 @@ def _copy_batch_certificate_to_session(
 def certificate_cache_path(key: str, batch: TimedBatch | None, cache: Path | None = None) -> Path:
     """Return the file of the certificate for the subject with this key, and its timed batch."""
     suffix = f"-{batch.batch_size}x{batch.threads}-rule{batch.rule}" if batch else ""
-    return (cache or paths.cache() / "certificates") / f"{key}{suffix}.json"
+    return (cache or paths.cache_folder("certificates")) / f"{key}{suffix}.json"
