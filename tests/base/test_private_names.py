@@ -1,6 +1,8 @@
 """Private names in texts: what is masked, what stays, and the salted hash of host names."""
 
+import errno
 import hashlib
+import os
 import stat
 import subprocess
 import sys
@@ -114,6 +116,29 @@ def test_host_hash_is_the_same_in_each_process_and_differs_between_users(salt_fi
     assert private_names.host_hash("node0123") != first
 
 
+def test_salt_is_kept_where_hard_links_fail(salt_file, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fail)
+    first = private_names.host_hash("node7")
+    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
+    assert [*salt_file.parent.iterdir()] == [salt_file]
+    private_names.read_or_create_salt.cache_clear()
+    assert private_names.host_hash("node7") == first and not capsys.readouterr().err
+
+
+def test_salt_that_others_may_write_is_refused_unless_modes_cannot_change(salt_file, monkeypatch):
+    salt_file.parent.mkdir(parents=True)
+    salt_file.write_text("0123456789abcdef\n")
+    salt_file.chmod(0o777)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="is not a salt"):
+            private_names.host_hash("node7")
+    monkeypatch.setattr(os, "fchmod", lambda *_: None)
+    assert private_names.host_hash("node7")
+
+
 def test_words_are_compared_with_hashes_of_all_versions(salt_file):
     for hashes in (
         {private_names.host_hash("node7")},
@@ -123,10 +148,11 @@ def test_words_are_compared_with_hashes_of_all_versions(salt_file):
         assert describe_private_name("rank 0 on node8 died", hashes) is None
 
 
-def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch):
+def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch, capsys):
     salt_file.parent.mkdir(parents=True)
     salt_file.write_text("short\n")
     with pytest.raises(UsageError, match=r"host-salt is not a salt .*delete it"):
         private_names.host_hash("node7")
     monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
     assert private_names.host_hash("node7") == private_names.host_hash("node7")
+    assert capsys.readouterr().err.count("host-salt cannot be used") == 1

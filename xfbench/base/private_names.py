@@ -21,6 +21,7 @@ import re
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ from typing import Any
 import platformdirs
 
 from xfbench.base.errors import UsageError
-from xfbench.base.shared_files import UnsafeFileError, open_file
+from xfbench.base.shared_files import PRIVATE, UnsafeFileError, open_file
+from xfbench.base.terminal_text import say
 
 _REPLACEMENT = "…"
 _NAME = r"[^\s/\"'<>|:;,)\]}]+"
@@ -77,6 +79,7 @@ _HARMLESS_WORDS = {
     *("true", "undefined", "unknown", "user"),
 }
 _MIN_SALT_BYTES, _MAX_SALT_BYTES = 16, 1000
+_SALT_WAIT_S = 1.0
 # Names of users and hosts that many machines share. They say nothing about a person.
 _SHARED_NAMES = {
     *("root", "nobody", "user", "users", "admin", "guest", "test", "runner", "ubuntu", "debian"),
@@ -346,26 +349,62 @@ def salt_file() -> Path:
 def read_or_create_salt(file: Path) -> bytes:
     """Return the salt in `file`. If the file does not exist, write it with a random salt.
 
-    If the file can be neither read nor written, the salt is for this process only. Raises
-    UsageError if the file does not contain a salt, or if others may write to it.
+    If the file can be neither read nor written, the salt is for this process only, and a message
+    says so. Raises UsageError if the file does not contain a salt, or if others may write to it.
     """
     salt = secrets.token_hex(32).encode() + b"\n"
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
-        with os.fdopen(descriptor, "wb") as draft_file:
-            draft_file.write(salt)
-        with suppress(OSError):  # another process was faster
-            os.link(draft, file, follow_symlinks=False)
-        Path(draft).unlink()
+        if not os.path.lexists(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _create_salt(file, salt)
     try:
         with open_file(file, "rb", follow_link=True) as stored_file:
-            mode = os.fstat(stored_file.fileno()).st_mode
+            is_open = _is_open_to_others(stored_file.fileno())
             stored = stored_file.read(_MAX_SALT_BYTES)
+            if not stored:  # another process may have created it, and is about to write it
+                time.sleep(_SALT_WAIT_S)
+                stored = stored_file.read(_MAX_SALT_BYTES)
     except UnsafeFileError:  # no plain file
-        mode, stored = 0, b""
-    except OSError:
+        is_open, stored = True, b""
+    except OSError as error:
+        say(
+            f"{file} cannot be used ({error.strerror}): the hash of this host in records will "
+            "differ from that of other commands"
+        )
         return salt
-    if len(stored) < _MIN_SALT_BYTES or mode & stat.S_IWOTH:
+    if len(stored) < _MIN_SALT_BYTES or is_open:
         raise UsageError(f"{file} is not a salt for host names of yours: delete it")
     return stored
+
+
+def _create_salt(file: Path, salt: bytes) -> None:
+    """Write the salt to the new file. Another process may do the same at the same time."""
+    descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
+    with os.fdopen(descriptor, "wb") as draft_file:
+        draft_file.write(salt)
+    try:
+        os.link(draft, file, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        with open_file(file, "xb", permissions=PRIVATE) as new_file:
+            new_file.write(salt)
+    finally:
+        Path(draft).unlink()
+
+
+def _is_open_to_others(descriptor: int) -> bool:
+    """Return whether other users may write to the file.
+
+    Some file systems give every file the mode 0777, which does not change. There, a file of this
+    user counts as closed.
+    """
+    status = os.fstat(descriptor)
+    if not status.st_mode & stat.S_IWOTH or status.st_uid != os.geteuid():
+        return bool(status.st_mode & stat.S_IWOTH)
+    with suppress(OSError):
+        os.fchmod(descriptor, PRIVATE)
+    can_change = os.fstat(descriptor).st_mode != status.st_mode
+    if can_change:  # others could write to it until now: the next command must refuse it too
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+    return can_change
