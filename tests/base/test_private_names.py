@@ -45,6 +45,12 @@ def test_folders_of_users_are_masked_and_found(folder):
         ("/a/b/c/d.json and /data/x", "…/d.json and …"),
         ("/dev/shm/x/y/z /tmp/x", "…/z …"),
         ("mail q@example.org", "mail …"),
+        ("[cn17:12345] no route", "[…:12345] no route"),
+        ("[ip-10-0-0-7.lab:12345:0:99] caught", "[…:12345:0:99] caught"),
+        ("rank 1 on node cn17.lab.example exited.", "rank 1 on node … exited."),
+        ("Local host:   cn17", "Local host:   …"),
+        ("node b12", "node …"),
+        ('hosts "cn1" and node=10.0.0.7', 'hosts "…" and node=…'),
         ("https://a:b@host/simple/x", "https://…@host/simple/x"),
     ],
 )
@@ -57,12 +63,26 @@ def test_known_names_and_unknown_paths_are_masked(text, masked):
     [
         *("/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "100 images/s and /s", "and/or", "1/2"),
         *("https://pypi.org/simple/a/b", "torch/lib/libx.so", "/home/", "", "/dev/nvidia0", "~/x"),
+        *("host memory", "node 3", "per node. Then", "2 nodes of 4 GPUs", "host 127.0.0.1:80"),
+        *("host float32 buffer", "host x86_64", "node 2x faster", "[rank1]: x", "[cuda:0] [0:12]"),
         *("/opt/intel/lib/libmkl.so", "…/data", "root cause", "torch@2.1"),
     ],
 )
 def test_texts_without_private_names_stay(text):
     assert mask_known_names(text, KNOWN) == text
     assert describe_private_name(text, set()) is None
+
+
+def test_hosts_of_pbs_and_lsf_are_known(monkeypatch, tmp_path):
+    (tmp_path / "nodes").write_text("zebra.lab.example\nzebra.lab.example\n10.0.0.7\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    monkeypatch.setenv("LSB_HOSTS", "yak yak")
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "login 1 emu 2")
+    known = private_names.known_names()
+    assert {"zebra.lab.example", "zebra", "10.0.0.7", "yak", "emu"} <= {*known.words}
+    assert not {"login", "10", "1", "2"} & {*known.words}
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "missing"))
+    assert "zebra" not in private_names.known_names().words
 
 
 def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
@@ -82,7 +102,7 @@ def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
 
 
 def test_long_texts_are_masked_in_linear_time():
-    for part in ("/", "/a", " /a", "/home", "a@", "/lustre/a/b/", "/.-"):
+    for part in ("/", "/a", " /a", "/home", "a@", "/lustre/a/b/", "/.-", "[a1", "node a", " host"):
         mask_known_names(part * 300_000, KNOWN)
         describe_private_name(part * 30_000, set())
 

@@ -306,7 +306,8 @@ def certify_timed_batches(
     for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing):
         if verdict.verdict == "unsupported":
             # Records keep the reason, and other people may read them.
-            reason = job.redact_hosts(" ".join((verdict.reason or "no reason given").split()))
+            words = (verdict.reason or "no reason given").split()
+            reason = job.redact_hosts(" ".join(words), single_rank.site)
             not_verified = f"not verified at a batch of {batch.batch_size}"
             say(f"{single_rank.label()}: {not_verified}: {reason}")
             if unproven is not None:
