@@ -5,6 +5,7 @@ it is. They may write only what their own rights allow.
 """
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,18 @@ def require_other_users():
     """Skip the test if this process cannot run commands as other users."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("other users need root and setpriv")
+
+
+def require_two_accounts_of_a_group():
+    """Return the ids of a group and of two users with that primary group, or skip the test."""
+    users = {}
+    for account in pwd.getpwall():
+        if account.pw_uid and account.pw_gid:
+            users.setdefault(account.pw_gid, set()).add(account.pw_uid)
+    for group, members in users.items():
+        if len(members) > 1:
+            return group, *sorted(members)[:2]
+    pytest.skip("no group has two accounts")
 
 
 def run_as(user, *arguments, folder, groups=(), umask=0o022, **variables):

@@ -411,7 +411,7 @@ def _prepare(
                 adapter.load(name.partition(":")[0], revision), pythons.get(name), say, site
             )
         except UnavailableError as error:
-            context.unavailable[key] = job.redact_hosts(str(error))
+            context.unavailable[key] = job.redact_hosts(str(error), site)
             say(f"{key}: unavailable: {error}")
     for allocator in filter(None, dict.fromkeys(allocator_names)):
         if allocator in context.allocators or allocator in context.unallocated:
@@ -420,7 +420,7 @@ def _prepare(
             allocators.ensure_library(allocator, say)
             context.allocators.add(allocator)
         except UnavailableError as error:
-            context.unallocated[allocator] = job.redact_hosts(str(error))
+            context.unallocated[allocator] = job.redact_hosts(str(error), site)
             say(f"{allocator}: unavailable: {error}")
 
 

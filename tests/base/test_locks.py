@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from tests.other_users import MALLORY, require_other_users
 from xfbench.base import errors, locks
 
 HOLDER = """
@@ -105,6 +106,30 @@ def test_child_of_a_killed_process_does_not_keep_its_lock(tmp_path):
         with locks.exclusive(tmp_path / "lock", "holds it", messages.append, timeout_s=60):
             assert not messages
         child.kill()
+
+
+@pytest.mark.parametrize("mode", [None, 0o644, 0o666])
+def test_others_cannot_hold_a_lock(open_folder, mode):
+    """Whoever can read a file can lock it, also a file of an earlier version."""
+    require_other_users()
+    lock = open_folder / "lock"
+    if mode:
+        lock.touch()
+        lock.chmod(mode)
+    with locks.exclusive(lock, "holds it"):
+        pass
+    command = ["flock", "--nonblock", "--shared", str(lock), "true"]
+    other_user = ["setpriv", f"--reuid={MALLORY}", f"--regid={MALLORY}", "--clear-groups"]
+    assert subprocess.run(command, check=False).returncode == 0
+    refused = subprocess.run([*other_user, *command], capture_output=True, text=True, check=False)
+    assert refused.returncode != 0 and "Permission denied" in refused.stderr
+
+
+@pytest.mark.parametrize("name", ["XFBENCH_TRUSTED_GROUP", "XFBENCH_TRUSTED_FOLDERS"])
+def test_trusted_users_share_a_lock(tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, str(tmp_path))
+    with locks.exclusive(tmp_path / "lock", "holds it"):
+        assert (tmp_path / "lock").stat().st_mode & 0o444 == 0o444
 
 
 def wait_for_children(pid):

@@ -1,6 +1,8 @@
 """Private names in texts: what is masked, what stays, and the salted hash of host names."""
 
+import errno
 import hashlib
+import os
 import stat
 import subprocess
 import sys
@@ -74,6 +76,12 @@ def test_owners_of_home_folders_are_names_but_no_programs(path, names):
         ("/a/b/c/d.json and /data/x", "…/d.json and …"),
         ("/dev/shm/x/y/z /tmp/x", "…/z …"),
         ("mail q@example.org", "mail …"),
+        ("[cn17:12345] no route", "[…:12345] no route"),
+        ("[ip-10-0-0-7.lab:12345:0:99] caught", "[…:12345:0:99] caught"),
+        ("rank 1 on node cn17.lab.example exited.", "rank 1 on node … exited."),
+        ("Local host:   cn17", "Local host:   …"),
+        ("node b12", "node …"),
+        ('hosts "cn1" and node=10.0.0.7', 'hosts "…" and node=…'),
         ("https://a:b@host/simple/x", "https://…@host/simple/x"),
     ],
 )
@@ -86,12 +94,26 @@ def test_known_names_and_unknown_paths_are_masked(text, masked):
     [
         *("/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "100 images/s and /s", "and/or", "1/2"),
         *("https://pypi.org/simple/a/b", "torch/lib/libx.so", "/home/", "", "/dev/nvidia0", "~/x"),
+        *("host memory", "node 3", "per node. Then", "2 nodes of 4 GPUs", "host 127.0.0.1:80"),
+        *("host float32 buffer", "host x86_64", "node 2x faster", "[rank1]: x", "[cuda:0] [0:12]"),
         *("/opt/intel/lib/libmkl.so", "…/data", "root cause", "torch@2.1"),
     ],
 )
 def test_texts_without_private_names_stay(text):
     assert mask_known_names(text, KNOWN) == text
     assert describe_private_name(text, set()) is None
+
+
+def test_hosts_of_pbs_and_lsf_are_known(monkeypatch, tmp_path):
+    (tmp_path / "nodes").write_text("zebra.lab.example\nzebra.lab.example\n10.0.0.7\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    monkeypatch.setenv("LSB_HOSTS", "yak yak")
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "login 1 emu 2")
+    known = private_names.known_names()
+    assert {"zebra.lab.example", "zebra", "10.0.0.7", "yak", "emu"} <= {*known.words}
+    assert not {"login", "10", "1", "2"} & {*known.words}
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "missing"))
+    assert "zebra" not in private_names.known_names().words
 
 
 def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
@@ -111,7 +133,7 @@ def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
 
 
 def test_long_texts_are_masked_in_linear_time():
-    for part in ("/", "/a", " /a", "/home", "a@", "/lustre/a/b/", "/.-"):
+    for part in ("/", "/a", " /a", "/home", "a@", "/lustre/a/b/", "/.-", "[a1", "node a", " host"):
         mask_known_names(part * 300_000, KNOWN)
         describe_private_name(part * 30_000, set())
 
@@ -145,6 +167,29 @@ def test_host_hash_is_the_same_in_each_process_and_differs_between_users(salt_fi
     assert private_names.host_hash("node0123") != first
 
 
+def test_salt_is_kept_where_hard_links_fail(salt_file, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", fail)
+    first = private_names.host_hash("node7")
+    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
+    assert [*salt_file.parent.iterdir()] == [salt_file]
+    private_names.read_or_create_salt.cache_clear()
+    assert private_names.host_hash("node7") == first and not capsys.readouterr().err
+
+
+def test_salt_that_others_may_write_is_refused_unless_modes_cannot_change(salt_file, monkeypatch):
+    salt_file.parent.mkdir(parents=True)
+    salt_file.write_text("0123456789abcdef\n")
+    salt_file.chmod(0o777)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="is not a salt"):
+            private_names.host_hash("node7")
+    monkeypatch.setattr(os, "fchmod", lambda *_: None)
+    assert private_names.host_hash("node7")
+
+
 def test_words_are_compared_with_hashes_of_all_versions(salt_file):
     for hashes in (
         {private_names.host_hash("node7")},
@@ -154,10 +199,11 @@ def test_words_are_compared_with_hashes_of_all_versions(salt_file):
         assert describe_private_name("rank 0 on node8 died", hashes) is None
 
 
-def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch):
+def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch, capsys):
     salt_file.parent.mkdir(parents=True)
     salt_file.write_text("short\n")
     with pytest.raises(UsageError, match=r"host-salt is not a salt .*delete it"):
         private_names.host_hash("node7")
     monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
     assert private_names.host_hash("node7") == private_names.host_hash("node7")
+    assert capsys.readouterr().err.count("host-salt cannot be used") == 1

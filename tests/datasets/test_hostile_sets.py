@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from tests.other_users import (
     ALICE,
@@ -140,6 +141,49 @@ def limit_memory(size):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, limits)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("../../../private/photo.png", "is not a path in the folder"),
+        ("n01/../../../private/photo.png", "is not a path in the folder"),
+        ("ABSOLUTE", "is not a path in the folder"),
+        ("n" * 300, "too long"),
+        ("n" * 20_000, "too long"),
+    ],
+)
+def test_label_list_reads_no_file_outside_of_its_data_set(
+    run_inline, tmp_path, split, name, reason
+):
+    private = tmp_path / "private" / "photo.png"
+    private.parent.mkdir()
+    root = tmp_path / "imagenet"
+    for folder in ("train/n01", "val/n01"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "a.png").write_bytes(b"")
+    Image.new("RGB", (8, 8)).save(private)
+    line = f"{private if name == 'ABSOLUTE' else name} 0\n"
+    (root / {"train": "train.txt", "test": "val.txt"}[split]).write_text(line)
+    completed = run_inline("data", "prepare", "imagenet", "--from", root, "--to", tmp_path / "new")
+    assert_refused(completed)
+    assert reason in completed.stderr and len(completed.stderr) < 1000
+
+
+@pytest.mark.parametrize("beginning", ["", "n01/a.png 0\n"])
+def test_label_list_of_a_terabyte_needs_no_memory(run_inline, tmp_path, beginning):
+    root = tmp_path / "imagenet"
+    (root / "train" / "n01").mkdir(parents=True)
+    (root / "train" / "n01" / "a.png").write_bytes(b"")
+    (root / "train.txt").write_text(beginning)
+    enlarge("train.txt")(root)
+    with limit_memory(2**29):
+        completed = run_inline(
+            *("data", "prepare", "imagenet", "--from", root, "--to", tmp_path / "new")
+        )
+    assert_refused(completed)
+    assert "too long" in completed.stderr
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -202,6 +202,18 @@ def test_a_job_has_the_options_of_its_site(make_plan, tmp_path):
     assert "--gpus" not in slurm.job_script(job_on_gpu)
 
 
+def test_a_job_inherits_the_variables_that_name_and_trust_folders(make_plan, tmp_path, monkeypatch):
+    variables = {
+        "XFBENCH_HOME": str(tmp_path),
+        "XFBENCH_TRUSTED_GROUP": "lab",
+        "XFBENCH_TRUSTED_FOLDERS": "/mnt/c",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    [job] = build_jobs(make_plan(site="generic-slurm"), tmp_path)
+    assert variables.items() <= dict(job.variables).items()
+
+
 @pytest.mark.parametrize(
     ("site", "options"),
     [

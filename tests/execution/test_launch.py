@@ -66,6 +66,21 @@ def test_exception_in_a_worker_is_failed_with_its_message(launch_fake):
 
 
 @pytest.mark.parametrize(
+    "body", ["raise RuntimeError(MESSAGE)", "os.write(2, MESSAGE.encode())\nos._exit(7)"]
+)
+def test_reason_names_no_host_of_the_site_or_the_scheduler(
+    launch_fake, tmp_path, monkeypatch, body
+):
+    site = tmp_path / "site.toml"
+    site.write_text('title = "s"\nlauncher = "mpi"\nhosts = ["zebra.lab.example", "emu"]\n')
+    (tmp_path / "nodes").write_text("yak.lab.example\n")
+    monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
+    message = "zebra, EMU.lab.example and yak lost; [cn17:123] node cn18.lab.example"
+    record, _ = launch_fake(f"MESSAGE = {message!r}\n{body}", site=str(site))
+    assert "a node, a node and a node lost; […:123] node …" in record.reason
+
+
+@pytest.mark.parametrize(
     ("death", "words"),
     [
         ("os._exit(7)", "exit status 7"),

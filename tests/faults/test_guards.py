@@ -110,7 +110,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "if os.geteuid() != 0 and owners - {0, os.geteuid()} and not is_trusted:",
+        "if not all(is_trusted and _is_member(owner, status.st_gid) for owner in strangers):",
         "if False:",
         "environments/test_environment.py::test_cache_of_another_user_is_refused",
     ),
@@ -236,9 +236,27 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "is_trusted = status.st_gid == trusted_group()",
+        "is_trusted = group is not None and group == status.st_gid",
         "is_trusted = False",
         "faults/test_two_users.py::test_members_of_a_trusted_group_share_a_results_folder",
+    ),
+    (
+        "xfbench/base/paths.py",
+        "is_trusted and _is_member(owner, status.st_gid) for",
+        "is_trusted for",
+        "faults/test_two_users.py::test_trusted_group_does_not_make_its_folders_owner_a_member",
+    ),
+    (
+        "xfbench/base/paths.py",
+        'require_private(folder, "remove it, because others may have changed its files")',
+        "pass",
+        "faults/test_two_users.py::test_folder_of_another_user_in_the_cache_is_refused",
+    ),
+    (
+        "xfbench/base/shared_files.py",
+        "if not is_changed or paths.is_in_trusted_folder(path):",
+        "if not is_changed:",
+        "faults/test_two_users.py::test_trusted_folders_are_accepted_whatever_their_modes",
     ),
     (
         "xfbench/base/paths.py",
@@ -307,9 +325,9 @@ GUARDS = (
         "datasets/test_hostile_sets.py::test_hostile_data_set_is_refused_and_writes_nothing_outside",
     ),
     (
-        "xfbench/datasets/sources.py",
-        "    manifest.check_lists(root)\n",
-        "",
+        "xfbench/worker/prepared.py",
+        "file.readline(MAX_LINE_BYTES)",
+        "file.readline()",
         "datasets/test_hostile_sets.py::test_hostile_data_set_is_refused_and_writes_nothing_outside",
     ),
     (

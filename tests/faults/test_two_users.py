@@ -18,8 +18,11 @@ from tests.other_users import (
     check_as,
     list_tree,
     require_other_users,
+    require_two_accounts_of_a_group,
     run_as,
 )
+from xfbench.environments import environment, worker_archive
+from xfbench.model import adapter
 from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
@@ -158,21 +161,83 @@ def test_second_user_of_a_common_folder_is_refused_and_the_first_loses_nothing(s
 
 
 def test_members_of_a_trusted_group_share_a_results_folder(shared, source, record):
-    group = grp.getgrgid(SHARED_GROUP).gr_name
-    results = make(shared / "results", MALLORY, 0o2770, SHARED_GROUP)
-    options = {"folder": shared, "groups": [SHARED_GROUP], "umask": 0o002}
+    group_id, first, second = require_two_accounts_of_a_group()
+    results = make(shared / "results", second, 0o2770, group_id)
+    options = {"folder": shared, "groups": [group_id], "umask": 0o002}
     importing = ("results", "import", source, "--results", results)
-    assert_refused(run_as(ALICE, *importing, **options), "belongs to another user")
-    options["XFBENCH_TRUSTED_GROUP"] = group
-    assert run_as(ALICE, *importing, **options).returncode == 0
+    assert_refused(run_as(first, *importing, **options), "belongs to another user")
+    options["XFBENCH_TRUSTED_GROUP"] = grp.getgrgid(group_id).gr_name
+    assert run_as(first, *importing, **options).returncode == 0
     Store(source).add(record(launch=2))
-    completed = run_as(MALLORY, *importing, **options)
+    completed = run_as(second, *importing, **options)
     assert completed.returncode == 0, completed.stderr
     assert len(list(Store(results).records())) == 2
-    assert run_as(ALICE, "results", "pack", "--results", results, **options).returncode == 0
+    assert run_as(first, "results", "pack", "--results", results, **options).returncode == 0
     assert len(list(Store(results).records())) == 2
     options["XFBENCH_TRUSTED_GROUP"] = "no-such-group"
-    assert_refused(run_as(ALICE, *importing, **options), "there is no group 'no-such-group'")
+    assert_refused(run_as(first, *importing, **options), "there is no group 'no-such-group'")
+
+
+def test_trusted_group_does_not_make_its_folders_owner_a_member(shared, source):
+    """Below a folder with the mode 3777, every user's new folder has the group."""
+    results = make(shared / "results", MALLORY, 0o2755, SHARED_GROUP)
+    for group in (grp.getgrgid(SHARED_GROUP).gr_name, str(SHARED_GROUP)):
+        completed = run_as(
+            *(ALICE, "results", "import", source, "--results", results),
+            folder=shared,
+            XFBENCH_TRUSTED_GROUP=group,
+        )
+        assert_refused(completed, "belongs to another user", "--results")
+
+
+def test_trusted_group_may_be_a_number(shared, source):
+    """The group of a Kubernetes volume has no name."""
+    results = make(shared / "results", 0, 0o2775, 54321)
+    importing = ("results", "import", source, "--results", results)
+    options = {"folder": shared, "groups": [54321]}
+    assert_refused(run_as(ALICE, *importing, **options), "is writable by its group", "--results")
+    completed = run_as(ALICE, *importing, **options, XFBENCH_TRUSTED_GROUP="54321")
+    assert completed.returncode == 0, completed.stderr
+
+
+@pytest.mark.parametrize("place", ["results", "volume/results"])
+@pytest.mark.parametrize("trusted", ["results", "volume"])
+def test_trusted_folders_are_accepted_whatever_their_modes(shared, source, place, trusted, record):
+    """On some mounts, everything has the mode 0777 and belongs to one user."""
+    volume = make(shared / "volume", 0, 0o777)
+    results = make(volume / "results", MALLORY, 0o777)
+    (shared / "results").symlink_to(results)
+    os.lchown(shared / "results", ALICE, ALICE)
+    importing = ("results", "import", source, "--results", shared / place)
+    completed = run_as(ALICE, *importing, folder=shared)
+    assert_refused(completed, "belongs to another user", "set XFBENCH_TRUSTED_FOLDERS=")
+    trusted_folder = results if trusted == "results" else volume
+    options = {"folder": shared, "XFBENCH_TRUSTED_FOLDERS": f"/nowhere:{trusted_folder}"}
+    assert run_as(ALICE, *importing, **options).returncode == 0
+    for path in results.rglob("*"):
+        os.chown(path, MALLORY, MALLORY)
+        path.chmod(0o777)
+    Store(source).add(record(launch=2))
+    completed = run_as(ALICE, *importing, **options)
+    assert completed.returncode == 0, completed.stderr
+    os.lchown(shared / "results", MALLORY, MALLORY)
+    refused = run_as(ALICE, *importing, **options).returncode != 0
+    assert refused == (place == "results"), "a link elsewhere is not in the trusted folder"
+
+
+def test_trusted_folder_excuses_the_folders_above(shared, source):
+    volume = make(shared / "volume", ALICE, 0o777)
+    results = make(volume / "results", ALICE)
+    importing = ("results", "import", source, "--results", results)
+    completed = run_as(ALICE, *importing, folder=shared)
+    advice = f"set XFBENCH_TRUSTED_FOLDERS={results}"
+    assert_refused(completed, "volume is writable by all users", advice)
+    options = {"folder": shared, "XFBENCH_TRUSTED_FOLDERS": str(results)}
+    completed = run_as(ALICE, *importing, **options)
+    assert completed.returncode == 0, completed.stderr
+    options["XFBENCH_TRUSTED_FOLDERS"] = "results"
+    completed = run_as(ALICE, *importing, **options)
+    assert_refused(completed, "XFBENCH_TRUSTED_FOLDERS: results is not an absolute path")
 
 
 def test_bundle_in_a_folder_of_others_is_refused(shared):
@@ -212,6 +277,28 @@ def test_cache_that_others_control_is_refused(shared, owner, mode, group, reason
     )
     assert_refused(completed, reason, "XFBENCH_HOME")
     assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("environments", ["env", "list"]),
+        ("environments/TORCH", ["env", "create", "torch"]),
+        ("workers", [*RUN, "results"]),
+        ("workers/ARCHIVE", [*RUN, "results"]),
+        ("certificates", [*(word for word in RUN if word != "--no-verify"), "results"]),
+    ],
+)
+def test_folder_of_another_user_in_the_cache_is_refused(shared, name, arguments):
+    """A cache that was once open to a group may contain folders of its members."""
+    torch = environment._environment_folder(adapter.load("torch")).name
+    archive = worker_archive.ensure_worker_archive("reference").name
+    name = name.replace("TORCH", torch).replace("ARCHIVE", archive)
+    folder = make(shared / "cache", ALICE) / name
+    make(folder, MALLORY)
+    os.chown(shared / "cache" / name.split("/")[0], ALICE if "/" in name else MALLORY, ALICE)
+    completed = run_as(ALICE, *arguments, folder=shared, XFBENCH_HOME=str(shared / "cache"))
+    assert_refused(completed, f"{folder} belongs to another user: remove it")
 
 
 def test_new_folders_are_closed_to_the_group_whatever_the_umask(shared, source):

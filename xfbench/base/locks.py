@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
-from xfbench.base import shared_files
+from xfbench.base import paths, shared_files
 from xfbench.base.errors import UnavailableError
 from xfbench.base.terminal_text import say
 
@@ -44,7 +46,7 @@ def exclusive(
     Raises HeldError if another process still holds the lock after `timeout_s`. Raises
     UnavailableError at once if the file system provides no locks.
     """
-    with shared_files.open_file(path, "ab", any_owner=True) as file:
+    with _open(path) as file:
         descriptor = file.fileno()  # closing it releases the lock
         if not _wait_for_lock(descriptor, path, silent_s):
             report(f"waiting for another process that {activity}")
@@ -58,8 +60,23 @@ def exclusive(
 
 def require_support(path: Path) -> None:
     """Raise UnavailableError if the file system of the lock file `path` provides no locks."""
-    with shared_files.open_file(path, "ab", any_owner=True) as file:
+    with _open(path) as file:
         _try_lock(file.fileno(), path)
+
+
+def _open(path: Path) -> IO[bytes]:
+    """Open or create a lock file, and close it to others, unless the user trusts others there.
+
+    Whoever can read a lock file can hold its lock.
+    """
+    is_shared = "XFBENCH_TRUSTED_GROUP" in os.environ or paths.is_in_trusted_folder(path)
+    permissions = 0o666 if is_shared else shared_files.PRIVATE
+    file = shared_files.open_file(path, "ab", any_owner=True, permissions=permissions)
+    status = os.fstat(file.fileno())
+    if not is_shared and status.st_uid == os.geteuid() and status.st_mode & 0o077:
+        with contextlib.suppress(OSError):  # a file system without modes
+            os.fchmod(file.fileno(), shared_files.PRIVATE)
+    return file
 
 
 def _wait_for_lock(descriptor: int, path: Path, timeout_s: float) -> bool:

@@ -31,6 +31,19 @@ def cache() -> Path:
     return folder
 
 
+def cache_folder(*names: str) -> Path:
+    """Return the folder of the cache with these names, one below the other.
+
+    Raises UsageError if another user could replace files in one of them. That may be if the cache
+    was open to others earlier.
+    """
+    folder = cache()
+    for name in names:
+        folder /= name
+        require_private(folder, "remove it, because others may have changed its files")
+    return folder
+
+
 def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
     """Raise UsageError if another user could replace files in `folder`.
 
@@ -43,16 +56,25 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
     - Folders of the group `XFBENCH_TRUSTED_GROUP` may belong to its members and be writable by it.
     - Folders above may not be writable by all users without a sticky bit. Their owners and groups
       are trusted.
+    - A folder in `XFBENCH_TRUSTED_FOLDERS` is accepted, and so are those above it.
     """
     try:
         status, link_status = folder.stat(), folder.lstat()
     except OSError:
         return
-    is_trusted = status.st_gid == trusted_group()
-    owners = {status.st_uid, link_status.st_uid}
-    if os.geteuid() != 0 and owners - {0, os.geteuid()} and not is_trusted:
-        raise UsageError(f"{folder} belongs to another user: {advice}")
+    is_exempt = is_in_trusted_folder(folder.resolve())
+    owners = {status.st_uid} if not is_exempt else set()
+    if not is_in_trusted_folder(folder):  # its name, which may be that of a link
+        owners.add(link_status.st_uid)
+    group = trusted_group()
+    is_trusted = group is not None and group == status.st_gid
+    strangers = owners - {0, os.geteuid()} if os.geteuid() else set()
+    if not all(is_trusted and _is_member(owner, status.st_gid) for owner in strangers):
+        raise UsageError(f"{folder} belongs to another user: {advice}{_describe_exemption(folder)}")
+    if is_exempt:
+        return
     mode = status.st_mode if not (sticky and status.st_mode & stat.S_ISVTX) else 0
+    advice += _describe_exemption(folder)
     if mode & stat.S_IWOTH:
         raise UsageError(f"{folder} is writable by all users: chmod o-w it, or {advice}")
     if mode & stat.S_IWGRP and not is_trusted and not _is_private_group(folder, status.st_gid):
@@ -62,10 +84,32 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
             raise UsageError(f"{parent} is writable by all users: chmod +t it, or {advice}")
 
 
+def _describe_exemption(folder: Path) -> str:
+    return f" (if you trust all who can write to it, set XFBENCH_TRUSTED_FOLDERS={folder})"
+
+
+def is_in_trusted_folder(path: Path) -> bool:
+    """Return whether `path` is in a folder of `XFBENCH_TRUSTED_FOLDERS`, or is one of them.
+
+    Links above `path` are followed, but not `path` itself. Raises UsageError if an entry of the
+    variable is not an absolute path.
+    """
+    names = [name for name in os.environ.get("XFBENCH_TRUSTED_FOLDERS", "").split(":") if name]
+    folders = [Path(name).expanduser() for name in names]
+    for folder in folders:
+        if not folder.is_absolute():
+            raise UsageError(f"XFBENCH_TRUSTED_FOLDERS: {folder} is not an absolute path")
+    if not folders:
+        return False
+    place = path.absolute()
+    place = place.parent.resolve() / place.name
+    return any(place.is_relative_to(folder.resolve()) for folder in folders)
+
+
 def trusted_group() -> int | None:
     """Return the id of the group `XFBENCH_TRUSTED_GROUP`, or None if it is not set.
 
-    Raises UsageError if there is no such group.
+    Raises UsageError if there is no such group. A number needs no group of that name.
     """
     name = os.environ.get("XFBENCH_TRUSTED_GROUP")
     if not name:
@@ -73,7 +117,21 @@ def trusted_group() -> int | None:
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
+        if name.isascii() and name.isdecimal():  # a group without a name, as of a Kubernetes volume
+            return int(name)
         raise UsageError(f"XFBENCH_TRUSTED_GROUP: there is no group {name!r}") from None
+
+
+def _is_member(user_id: int, group_id: int) -> bool:
+    """Return whether the user belongs to the group.
+
+    The group of a folder does not show that: below a set-group-id bit, new folders have its group.
+    """
+    try:
+        user = pwd.getpwuid(user_id)
+        return user.pw_gid == group_id or user.pw_name in grp.getgrgid(group_id).gr_mem
+    except KeyError:
+        return False
 
 
 def _is_private_group(folder: Path, group_id: int) -> bool:

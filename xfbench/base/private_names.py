@@ -21,6 +21,7 @@ import re
 import secrets
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,8 +31,10 @@ from typing import Any
 
 import platformdirs
 
+from xfbench.base import safe_read
 from xfbench.base.errors import UsageError
-from xfbench.base.shared_files import UnsafeFileError, open_file
+from xfbench.base.shared_files import PRIVATE, UnsafeFileError, open_file
+from xfbench.base.terminal_text import say
 
 _REPLACEMENT = "…"
 _NAME = r"[^\s/\"'<>|:;,)\]}]+"
@@ -58,11 +61,23 @@ _SYSTEM_FOLDERS = {
 _PUBLIC_SUBFOLDERS = ("/dev/shm/", "/run/user/", "/opt/tmp/", "/usr/tmp/", "/usr/local/home/")
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
 _PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+# A name with a letter first, and with a digit or a dot, or an address.
+_HOST = (
+    r"(?:(?!e\.g|i\.e|x86_64|(?:float|u?int|bf|fp)\d+\b)(?=[\w-]*\d|[\w-]*\.\w)"
+    r"[A-Za-z][\w.-]{0,252}(?<=\w)"
+    r"|(?!127\.|0\.0\.)\d{1,3}(?:\.\d{1,3}){3}(?![\w.]))"
+)
+_HOST_AND_PROCESS = re.compile(rf"(?<=\[){_HOST}(?=:\d{{2,}}[\]:])")  # [cn17:12345]
+_NAMED_HOST = re.compile(
+    rf"((?<![A-Za-z0-9])(?:node|host)s?(?:name)?(?:\s?[:=]\s{{0,8}}|\s{{1,8}})[\"'‘“<(]?){_HOST}",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _WORD_SEPARATOR = re.compile(r"([._-]+)")
 _HOST_RANGE = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\[([\d,\s-]+)\]([A-Za-z0-9_.-]*)")
 _MAX_WORD_PARTS = 11  # of words and separators: six words
 _MAX_HOST_NAME = 253  # characters of a host name
+_MAX_NODE_FILE = 2**24  # bytes
 _MAX_SEARCHED = 2**16  # characters of a text
 _MIN_LETTERS = 2  # of names whose digits may vary
 # Also "000[12,13]", which is one number of each host.
@@ -82,6 +97,7 @@ _HARMLESS_WORDS = {
     *("true", "undefined", "unknown", "user"),
 }
 _MIN_SALT_BYTES, _MAX_SALT_BYTES = 16, 1000
+_SALT_WAIT_S = 1.0
 # Names of users and hosts that many machines share. They say nothing about a person.
 _SHARED_NAMES = {
     *("root", "nobody", "user", "users", "admin", "guest", "test", "runner", "ubuntu", "debian"),
@@ -107,7 +123,7 @@ class KnownNames:
 
 
 def known_names(folders: Iterable[Path] = ()) -> KnownNames:
-    """Return the names of this user and this host, and the folders of this user and process.
+    """Return the names of this user and this job's hosts, and the folders of user and process.
 
     The folders are `folders`, the working folder, and those that variables such as HOME and SCRATCH
     name. System folders are left out.
@@ -121,7 +137,9 @@ def known_names(folders: Iterable[Path] = ()) -> KnownNames:
     homes += [text for name, text in os.environ.items() if _FOLDER_VARIABLE.fullmatch(name)]
     homes += [str(Path.cwd()) if _has_working_folder() else "", *map(str, folders)]
     node = platform.node()
-    words = {name for name in (*users, node, node.partition(".")[0]) if _is_personal(name)}
+    hosts = {node, *list_allocated_hosts()}
+    names = {*users, *hosts, *map(_remove_domain, hosts)}
+    words = {name for name in names if _is_personal(name)}
     paths = {
         path
         for folder in homes
@@ -141,6 +159,33 @@ def _has_working_folder() -> bool:
     return True
 
 
+def list_allocated_hosts() -> set[str]:
+    """Return the names of the hosts that PBS or LSF gives to this job, if this is such a job."""
+    words = [*os.environ.get("LSB_HOSTS", "").split()]
+    words += os.environ.get("LSB_MCPU_HOSTS", "").split()  # pairs of a host and a number
+    for variable in ("PBS_NODEFILE", "LSB_DJOB_HOSTFILE"):
+        if name := os.environ.get(variable):
+            with suppress(OSError, ValueError):
+                content = safe_read.read_bytes(Path(name), _MAX_NODE_FILE, follow_link=True)
+                words += content.decode(errors="replace").split()
+    return {word for word in words if _is_personal(word) and not word.isdecimal()}
+
+
+def _remove_domain(host: str) -> str:
+    short = host.partition(".")[0]
+    return host if short.isdecimal() else short  # an address has no domain
+
+
+def replace_hosts(text: str, hosts: Iterable[str], replacement: str) -> str:
+    """Return the text with `replacement` for each of `hosts`, with or without their domains."""
+    names = {short for host in hosts if _is_personal(short := _remove_domain(host))}
+    if not names:
+        return text
+    alternatives = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    pattern = rf"(?<!\w)(?:{alternatives})(?:\.[A-Za-z][\w-]*)*(?!\w)"
+    return re.sub(pattern, replacement, text, flags=re.IGNORECASE)
+
+
 def _is_personal(name: str) -> bool:
     return 1 < len(name) <= _MAX_HOST_NAME and name.lower() not in _SHARED_NAMES
 
@@ -155,6 +200,8 @@ def mask_known_names(text: str, names: KnownNames) -> str:
     Besides `names`, these are private:
 
     - Email addresses, and user names and passwords in URLs.
+    - Hosts, also of other machines, in forms such as `[cn17:12345]` and `node cn17.example.org`. A
+      name without a digit or a dot is not taken for a host.
     - The folders of all absolute paths, except those of the system. The last part of a path stays
       if it does not name a user: "/scratch/NAME/run/x.json" becomes "…/x.json".
     """
@@ -166,6 +213,8 @@ def mask_known_names(text: str, names: KnownNames) -> str:
         text = _PATH.sub(_mask_path, text)
     if "@" in text:
         text = _EMAIL.sub(_REPLACEMENT, text)
+    text = _HOST_AND_PROCESS.sub(_REPLACEMENT, text)
+    text = _NAMED_HOST.sub(rf"\g<1>{_REPLACEMENT}", text)
     for word in names.words:
         if word.lower() in text.lower():
             text = _word_pattern([word]).sub(_REPLACEMENT, text)
@@ -351,26 +400,62 @@ def salt_file() -> Path:
 def read_or_create_salt(file: Path) -> bytes:
     """Return the salt in `file`. If the file does not exist, write it with a random salt.
 
-    If the file can be neither read nor written, the salt is for this process only. Raises
-    UsageError if the file does not contain a salt, or if others may write to it.
+    If the file can be neither read nor written, the salt is for this process only, and a message
+    says so. Raises UsageError if the file does not contain a salt, or if others may write to it.
     """
     salt = secrets.token_hex(32).encode() + b"\n"
     with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
-        with os.fdopen(descriptor, "wb") as draft_file:
-            draft_file.write(salt)
-        with suppress(OSError):  # another process was faster
-            os.link(draft, file, follow_symlinks=False)
-        Path(draft).unlink()
+        if not os.path.lexists(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            _create_salt(file, salt)
     try:
         with open_file(file, "rb", follow_link=True) as stored_file:
-            mode = os.fstat(stored_file.fileno()).st_mode
+            is_open = _is_open_to_others(stored_file.fileno())
             stored = stored_file.read(_MAX_SALT_BYTES)
+            if not stored:  # another process may have created it, and is about to write it
+                time.sleep(_SALT_WAIT_S)
+                stored = stored_file.read(_MAX_SALT_BYTES)
     except UnsafeFileError:  # no plain file
-        mode, stored = 0, b""
-    except OSError:
+        is_open, stored = True, b""
+    except OSError as error:
+        say(
+            f"{file} cannot be used ({error.strerror}): the hash of this host in records will "
+            "differ from that of other commands"
+        )
         return salt
-    if len(stored) < _MIN_SALT_BYTES or mode & stat.S_IWOTH:
+    if len(stored) < _MIN_SALT_BYTES or is_open:
         raise UsageError(f"{file} is not a salt for host names of yours: delete it")
     return stored
+
+
+def _create_salt(file: Path, salt: bytes) -> None:
+    """Write the salt to the new file. Another process may do the same at the same time."""
+    descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
+    with os.fdopen(descriptor, "wb") as draft_file:
+        draft_file.write(salt)
+    try:
+        os.link(draft, file, follow_symlinks=False)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        with open_file(file, "xb", permissions=PRIVATE) as new_file:
+            new_file.write(salt)
+    finally:
+        Path(draft).unlink()
+
+
+def _is_open_to_others(descriptor: int) -> bool:
+    """Return whether other users may write to the file.
+
+    Some file systems give every file the mode 0777, which does not change. There, a file of this
+    user counts as closed.
+    """
+    status = os.fstat(descriptor)
+    if not status.st_mode & stat.S_IWOTH or status.st_uid != os.geteuid():
+        return bool(status.st_mode & stat.S_IWOTH)
+    with suppress(OSError):
+        os.fchmod(descriptor, PRIVATE)
+    can_change = os.fstat(descriptor).st_mode != status.st_mode
+    if can_change:  # others could write to it until now: the next command must refuse it too
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+    return can_change

@@ -103,7 +103,7 @@ def ensure_code(commit: str) -> Path:
 
     Raises UsageError if the code is missing and cannot be extracted.
     """
-    folder = paths.cache() / "revisions" / commit
+    folder = paths.cache_folder("revisions", commit)
     if folder.is_dir():
         with contextlib.suppress(OSError):  # the cache may be read-only
             os.utime(folder)  # in use

@@ -53,8 +53,6 @@ def compare_data_sets(
     - the number of all samples in the folder
     """
     manifests = [(folder, Manifest.read(folder)) for folder in folders]
-    for folder, manifest in manifests:
-        manifest.check_lists(folder)
     sets = [(folder, manifest, prepared.open_prepared(folder)) for folder, manifest in manifests]
     reference_set = sets[0][2]
     return [

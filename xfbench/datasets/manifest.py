@@ -8,15 +8,13 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import atomic_files, digests
-from xfbench.base.shared_files import open_file
 from xfbench.worker import prepared
-from xfbench.worker.formats import Damaged, resolve_file
+from xfbench.worker.formats import Damaged
 
 ORDERED_MESSAGE = (
     "the training images are ordered by class, and readers of record files keep that order: "
     "convert the data set to --format folder, and convert folder:DIR, which mixes the images"
 )
-_MAX_LINE_BYTES = 2**14  # a key and its label, digest and shape
 FormatName = Literal["raw", "folder", "tfrecord", "lmdb", "recordio"]
 
 
@@ -95,20 +93,6 @@ class Manifest(_ManifestModel):
         except ValueError as error:
             first_line = str(error).splitlines()[0]
             raise Damaged(f"{folder}/manifest.json: {first_line}") from error
-
-    def check_lists(self, folder: Path) -> None:
-        """Raise Damaged if the list of a split has another number of lines, or a line too long.
-
-        The lists are read in small parts. A file that claims to be large needs no memory before.
-        """
-        for name, split in self.splits.items():
-            path = resolve_file(folder, f"{name}.samples")
-            with open_file(path, "rb", follow_link=True) as lines:
-                count = 0
-                while line := lines.readline(_MAX_LINE_BYTES):
-                    count += 1
-                    if not line.endswith(b"\n") or count > split.samples:
-                        raise Damaged(f"{path} differs from the manifest: prepare the set again")
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json` to the folder atomically."""

@@ -13,7 +13,7 @@ import hashlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -34,6 +34,7 @@ from xfbench.worker.samples import Sample
 Split = Literal["train", "test"]
 _IDX_IMAGES, _IDX_LABELS = 2051, 2049
 _MAX_BYTES = 2**31  # of an IDX file; longer ones are refused (the largest published one has 376 MB)
+_MAX_LIST_BYTES = 2**30  # of a list of images; that of all of ImageNet has 0.5 GB
 _MAX_CIFAR_BYTES = 2**28  # the published files have 31 MB
 _CHUNK_BYTES = 2**22
 _CIFAR_SHAPE = (3, 32, 32)
@@ -509,18 +510,34 @@ def _check_listed_labels(path: Path, listed: list[tuple[str, int]], classes: lis
         raise Damaged(f"{path} has no image with label 0: labels must begin at 0")
 
 
+def _read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a text in UTF-8. Raises Damaged if the file or a line is too long.
+
+    A file that claims to be large needs no memory before: it may have a hole instead of lines.
+    """
+    read_bytes = 0
+    with open_file(check_file(path), "rb", follow_link=True) as file:
+        for line in iter(lambda: file.readline(prepared.MAX_LINE_BYTES), b""):
+            read_bytes += len(line)
+            is_cut = len(line) == prepared.MAX_LINE_BYTES and not line.endswith(b"\n")
+            if is_cut or read_bytes > _MAX_LIST_BYTES:
+                raise Damaged(f"{path} is too long, or has a line that is too long")
+            try:
+                yield line.decode("utf-8-sig" if read_bytes == len(line) else "utf-8").rstrip("\n")
+            except UnicodeDecodeError as error:
+                raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
+
+
 def _read_label_list(path: Path, root: Path) -> list[tuple[str, int]]:
     """Return the name and label of each image in the list `path`. Names are paths below `root`."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
     labelled_files = []
-    for number, line in enumerate(text.split("\n") if text else [], 1):
+    for number, line in enumerate(_read_lines(path), 1):
         name, _, label = line.replace("\t", " ").rstrip(" \r").rpartition(" ")
         name, location = name.rstrip(" "), f"{path}, line {number}"
         if not name or not (label.isascii() and label.isdecimal()) or len(label) > 9:
             raise Damaged(f'{location}: {line[:80]!r} is not "NAME LABEL"')
+        if name.startswith("/") or ".." in name.split("/"):
+            raise Damaged(f"{location}: {name[:80]!r} is not a path in the folder {root.name}")
         if not (root / name).is_file():
             raise Damaged(
                 f"{location}: {root / name} does not exist: is it the list of another split?"
@@ -569,17 +586,15 @@ def name_classes(source: Source, path: Path) -> Source:
     """
     if source.classes:
         raise UsageError("--classes-file works only with FORMAT:DIR, not with named classes")
-    try:
-        lines = check_file(path).read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise Damaged(f"{path} is not a text in UTF-8: {error}") from error
     names: dict[str, int] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_read_lines(path), 1):
         name = line.strip(" \t\r")
         if name in ("", ".", "..") or set(name) & set("/\0\t\r"):
             raise Damaged(f"{path}, line {number}: {name[:80]!r} is no name of a class")
         if names.setdefault(name, number) != number:
             raise Damaged(f"{path}, line {number}: the class {name[:80]} occurs twice")
+    if not names:
+        raise Damaged(f"{path} is empty")
     return replace(source, classes=tuple(names))
 
 
@@ -620,7 +635,6 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
     if not (root / "manifest.json").exists():
         return _open_folder_without_manifest(root)
     manifest = Manifest.read(root)
-    manifest.check_lists(root)
     prepared_set = prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
     return Source(

@@ -105,4 +105,4 @@ def _library_path(name: str) -> Path:
 
 
 def _prefix_folder() -> Path:
-    return paths.cache() / "allocators" / digests.of_bytes(_LOCK.read_bytes())[7:19]
+    return paths.cache_folder("allocators", digests.of_bytes(_LOCK.read_bytes())[7:19])

@@ -192,7 +192,7 @@ def remove_all_environments(adapter: Adapter) -> bool:
 
 def compiled_programs_folder() -> Path:
     """Return the folder of the programs that frameworks compile and keep."""
-    return paths.cache() / "programs"
+    return paths.cache_folder("programs")
 
 
 def describe_existing_environments() -> list[dict[str, Any]]:
@@ -223,7 +223,7 @@ def describe_kind_state_and_folder(adapter: Adapter) -> str:
 
 
 def _environments_root() -> Path:
-    return paths.cache() / "environments"
+    return paths.cache_folder("environments")
 
 
 def _environment_folder(adapter: Adapter) -> Path:
@@ -239,7 +239,8 @@ def _environment_folder(adapter: Adapter) -> Path:
         "wheels": _wheels_lock_digest(adapter),
         "machine": platform.machine(),
     }
-    return _environments_root() / f"{adapter.name}-{digests.of_json(content)[7:19]}"
+    name = f"{adapter.name}-{digests.of_json(content)[7:19]}"
+    return paths.cache_folder("environments", name)
 
 
 def _wheels_lock_digest(adapter: Adapter) -> str:

@@ -36,7 +36,8 @@ def ensure_worker_archive(framework: str, revision: str | None = None) -> Path:
     Raises UsageError if the framework's adapter is missing or invalid.
     """
     contents = _collect_contents(framework, revision)
-    target = paths.cache() / "workers" / f"{digests.of_files(contents)[7:23]}.pyz"
+    target = paths.cache_folder("workers") / f"{digests.of_files(contents)[7:23]}.pyz"
+    paths.require_private(target, "remove it")
     if not target.exists():
         atomic_files.write(target, lambda file: _write_archive(contents, file))
     return target

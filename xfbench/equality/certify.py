@@ -306,7 +306,8 @@ def certify_timed_batches(
     for batch, verdict in _verify_timed_batches(verifier, single_rank, environment, missing):
         if verdict.verdict == "unsupported":
             # Records keep the reason, and other people may read them.
-            reason = job.redact_hosts(" ".join((verdict.reason or "no reason given").split()))
+            words = (verdict.reason or "no reason given").split()
+            reason = job.redact_hosts(" ".join(words), single_rank.site)
             not_verified = f"not verified at a batch of {batch.batch_size}"
             say(f"{single_rank.label()}: {not_verified}: {reason}")
             if unproven is not None:
@@ -420,4 +421,4 @@ def _copy_batch_certificate_to_session(
 def certificate_cache_path(key: str, batch: TimedBatch | None, cache: Path | None = None) -> Path:
     """Return the file of the certificate for the subject with this key, and its timed batch."""
     suffix = f"-{batch.batch_size}x{batch.threads}-rule{batch.rule}" if batch else ""
-    return (cache or paths.cache() / "certificates") / f"{key}{suffix}.json"
+    return (cache or paths.cache_folder("certificates")) / f"{key}{suffix}.json"

@@ -68,7 +68,7 @@ def run_cases(
     """
     if not documents:
         return CaseResults({}, {})
-    checks_folder = paths.cache() / "checks"  # shared: ranks may be on other nodes
+    checks_folder = paths.cache_folder("checks")  # shared: ranks may be on other nodes
     checks_folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=checks_folder) as scratch:
         folder = Path(scratch)

@@ -91,7 +91,7 @@ class Oracle:
         code |= digests.read_files_below(self.adapter.folder)
         code |= digests.read_files_below(paths.package_folder("xfbench.workloads"))
         key = [digests.of_files(code), machine.describe_machine().microarchitecture]
-        folder = paths.cache() / "oracle" / digests.of_json(key)[7:19]
+        folder = paths.cache_folder("oracle", digests.of_json(key)[7:19])
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

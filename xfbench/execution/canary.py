@@ -76,7 +76,7 @@ def compute_expected_loss_before_training(
     code = worker_archive.worker_digest("reference")
     key = [code, workloads()[workload].to_json(), data, batch_size, seed, request.precision]
     key += [data_set_location[0].digest] if data_set_location else []
-    target = paths.cache() / "canary" / f"{digests.of_json(key)[7:39]}.json"
+    target = paths.cache_folder("canary") / f"{digests.of_json(key)[7:39]}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     with locks.exclusive(Path(f"{target}.lock"), f"computes the expected loss of {workload}"):
         with suppress(OSError, ValueError):  # missing or damaged

@@ -9,19 +9,18 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import socket
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import digests, processes, safe_read
-from xfbench.base.errors import UnavailableError
+from xfbench.base import digests, private_names, processes, safe_read
+from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.base.shared_files import copy_content, write_file
 from xfbench.environments import allocators, environment, worker_archive
 from xfbench.environments.environment import Environment
@@ -158,20 +157,20 @@ def _run_and_read_reply(
             request, framework_adapter, framework_environment, folder
         )
     except UnavailableError as error:
-        return {"status": "unavailable", "reason": redact_hosts(str(error))}
+        return {"status": "unavailable", "reason": redact_hosts(str(error), request.site)}
     _write_commands_for_manual_rerun([*helpers, *start.commands], folder, request)
     oom_kills_before = memory.count_oom_kills_since_boot()
     try:
         outcome = _run_start_and_helpers(start, helpers, request, folder, time_limit)
     except processes.CommandError as error:
-        return {"status": "unavailable", "reason": redact_hosts(str(error))}
+        return {"status": "unavailable", "reason": redact_hosts(str(error), request.site)}
     for file in (*folder.glob("stdout*"), *folder.glob("stderr*")):
         safe_read.remove_middle(file)
     if outcome.status and outcome.rank >= request.ranks:
         words = f"a helper of strategy {request.strategy}: {outcome}"
         return {
             "status": "crashed",
-            "reason": f"{words}{_format_last_stderr_line(folder, outcome.rank)}",
+            "reason": f"{words}{_format_last_stderr_line(folder, outcome.rank, request)}",
         }
     if outcome.status and (slurm_end := _wait_for_status_if_slurm_ended_ranks(folder)):
         return {"status": slurm_end[0], "reason": slurm_end[1]}
@@ -180,14 +179,14 @@ def _run_and_read_reply(
         and outcome.status
         and not path_for_rank(folder / "stdout", outcome.rank).exists()
     ):
-        last_line = _format_last_stderr_line(folder, "start")
+        last_line = _format_last_stderr_line(folder, "start", request)
         return {"status": "crashed", "reason": f"no rank was started: {outcome}{last_line}"}
     answer = read_and_merge_replies(folder, job_digest, request, outcome, time_limit)
     if answer["status"] == "crashed":
         stderr = safe_read.read_tail(path_for_rank(folder / "stderr", outcome.rank), _STDERR_BYTES)
         reason = memory.out_of_memory_reason(
             outcome,
-            redact_hosts(stderr),
+            redact_hosts(stderr, request.site),
             request.memory_limit,
             memory.count_oom_kills_since_boot() - oom_kills_before,
         )
@@ -226,9 +225,9 @@ def read_and_merge_replies(
     order = sorted(range(request.ranks), key=lambda rank: rank != outcome.rank)
     answers = {}
     for rank in order:
-        answer = _read_rank_reply(folder, rank, job_digest, outcome)
+        answer = _read_rank_reply(folder, rank, job_digest, outcome, request)
         if answer["status"] != "ok":
-            reason = redact_hosts(answer["reason"] or "no reason given")
+            reason = redact_hosts(answer["reason"] or "no reason given", request.site)
             return {**answer, "reason": _prefix_rank(reason, rank, request)}
         answers[rank] = answer
     try:
@@ -407,13 +406,13 @@ def _wait_for_status_if_slurm_ended_ranks(folder: Path) -> tuple[str, str] | Non
 
 
 def _read_rank_reply(
-    folder: Path, rank: int, job_digest: str, outcome: processes.Outcome
+    folder: Path, rank: int, job_digest: str, outcome: processes.Outcome, request: Request
 ) -> dict[str, Any]:
     """Return the rank's reply to the job with this digest.
 
     If there is no valid reply, return a status and a reason.
     """
-    last_line = _format_last_stderr_line(folder, rank)
+    last_line = _format_last_stderr_line(folder, rank, request)
     try:
         answer = worker_reply.read_reply(path_for_rank(folder / "reply.json", rank), job_digest)
     except worker_reply.ForeignError as error:
@@ -485,7 +484,7 @@ def _build_rerun_line(command: processes.Command) -> str:
     return line.replace("env -i ", "env -i $(env | grep ^SLURM_) ", 1)
 
 
-def _format_last_stderr_line(folder: Path, number: int | str) -> str:
+def _format_last_stderr_line(folder: Path, number: int | str, request: Request) -> str:
     """Return ": " and the last line of standard error, with names redacted.
 
     If standard error is empty, return an empty string.
@@ -494,14 +493,18 @@ def _format_last_stderr_line(folder: Path, number: int | str) -> str:
     words = [line.strip(" -") for line in lines if line.strip(" -")]
     if not words:
         return ""
-    return f": {redact_hosts(words[-1][:200])}"
+    return f": {redact_hosts(words[-1][:200], request.site)}"
 
 
-def redact_hosts(text: str) -> str:
-    """Return the text with "a node" for each host of the launch.
+def redact_hosts(text: str, site: str | None = None) -> str:
+    """Return the text with "a node" for each host of the launch, with its domain.
 
-    Other private names are removed when the record is made (`xfbench/model/privacy.py`).
+    - `site`: name or TOML file of the site whose hosts start ranks.
+
+    The hosts are this one, those of the scheduler's allocation and those of the site. Other private
+    names are removed when the record is made (`xfbench/model/privacy.py`).
     """
-    for host in {platform.node(), *slurm.allocation_hosts()}:
-        text = re.sub(rf"\b{re.escape(host)}\b", "a node", text) if host else text
-    return text
+    hosts = {platform.node(), *slurm.allocation_hosts(), *private_names.list_allocated_hosts()}
+    with suppress(UsageError):  # a bundle's site may be unknown here
+        hosts.update(host.partition(":")[0] for host in sites.load_site(site).hosts)
+    return private_names.replace_hosts(text, hosts, "a node")

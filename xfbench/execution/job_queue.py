@@ -249,7 +249,7 @@ def _build_job(plan: Plan, store: Store) -> slurm.Job:
     folder = store.folder / "jobs" / plan.job_name()
     inherited_names = (
         *("XFBENCH_HOME", "XFBENCH_DATA", "XFBENCH_ADAPTERS", "XFBENCH_WORKLOADS"),
-        "XFBENCH_TRUSTED_GROUP",
+        *("XFBENCH_TRUSTED_GROUP", "XFBENCH_TRUSTED_FOLDERS"),
     )
     return slurm.Job(
         name=plan.job_name(),

@@ -26,6 +26,7 @@ SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
 MAX_MANIFEST_BYTES = 2**28
+MAX_LINE_BYTES = 2**14  # of a list: a key and its label, digest and shape
 _COMPARED_IMAGES = 8
 
 
@@ -124,6 +125,20 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     return manifest_values
 
 
+def _read_lines(path: Path, count: int) -> List[str]:
+    """Return the lines of a sample list. Raises Damaged if it has more than `count` lines.
+
+    A file that claims to be large needs no memory before: it may have a hole instead of lines.
+    """
+    lines: List[str] = []
+    with path.open("rb") as file:
+        for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
+            if not line.endswith(b"\n") or len(lines) >= count:
+                raise Damaged(f"{path} differs from the manifest: prepare the set again")
+            lines.append(line[:-1].decode("utf-8"))
+    return lines
+
+
 def read_sample_list(folder: Path, split: str, manifest: Dict[str, Any]) -> SampleList:
     """Return the list of a split's samples.
 
@@ -131,12 +146,12 @@ def read_sample_list(folder: Path, split: str, manifest: Dict[str, Any]) -> Samp
     """
     path = resolve_file(folder, f"{split}.samples")
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+        split_facts = manifest["splits"][split]
+        lines = _read_lines(path, split_facts["samples"])
         rows = [line.split("\t") for line in lines]
         keys, labels = [key for key, *_ in rows], [int(label) for _, label, *_ in rows]
         digests = [digest for _, _, digest, *_ in rows]
         classes, shape = list(manifest["classes"]), manifest["shape"]
-        split_facts = manifest["splits"][split]
         is_complete = len(lines) == split_facts["samples"]
         is_complete = is_complete and stream_digest(digests) == split_facts["stream_digest"]
         shape = tuple(shape) if shape else None
