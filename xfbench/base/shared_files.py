@@ -134,7 +134,7 @@ def read_own_file(path: Path, max_bytes: int) -> bytes:
     with open_file(path, "rb") as file:
         status = os.fstat(file.fileno())
         is_trusted = status.st_gid == paths.trusted_group()
-        reason = _find_danger(status, is_changed=True)
+        reason = _find_danger(path, status, is_changed=True)
         if reason and not (is_trusted and reason == _OTHER_OWNER):
             raise UnsafeFileError(path, reason)
         if len(content := file.read(max_bytes + 1)) > max_bytes:
