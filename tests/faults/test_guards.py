@@ -272,7 +272,7 @@ GUARDS = (
     ),
     (
         "xfbench/store/results_folder.py",
-        '_FOLDERS = ("records", "packs", "certificates", "runs", "tuned", "jobs")',
+        '_FOLDERS = ("records", "packs", "certificates", "runs", origins.FOLDER, "tuned", "jobs")',
         '_FOLDERS = ("records", "runs")',
         "faults/test_two_users.py::test_results_folder_that_others_control_is_refused",
     ),
