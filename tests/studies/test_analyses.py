@@ -387,7 +387,7 @@ def test_launches_of_another_adapter_are_no_base_of_an_efficiency(
     def make(seconds, settings, adapter_digest):
         software = SOFTWARE.model_copy(update={"adapter_digest": adapter_digest})
         fields = {"software": software, "cell": f"{adapter_digest} {settings.get('ranks')}"}
-        fields["created"] = f"2026-11-2{len(adapter_digest) % 10}T09:00:00+00:00"
+        fields["created"] = f"2026-11-2{len(adapter_digest) % 10}T09:00:00.000Z"
         [draft] = make_launches(seconds, fields=fields, **settings)
         certificate = build_certificate(subject_of_record(draft))
         certificates[certificate.id] = certificate

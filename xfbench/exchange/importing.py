@@ -115,9 +115,9 @@ def _copy_submission(source: Path, copy: Path) -> None:
     except UsageError:
         raise
     except (OSError, ValueError) as error:
-        place = getattr(error, "filename", None) or source
+        failed = getattr(error, "filename", None) or source
         reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{place}: {reason}: {_NOTHING_IMPORTED}") from error
+        raise UsageError(f"{failed}: {reason}: {_NOTHING_IMPORTED}") from error
 
 
 def _raise(error: OSError) -> None:
