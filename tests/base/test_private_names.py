@@ -23,6 +23,12 @@ FOLDERS_OF_USERS = [
 ]
 
 
+def test_names_that_many_machines_share_are_no_hosts():
+    hosts = {private_names.host_hash(name) for name in ("vm", "node", "cn17")}
+    assert describe_private_name("kernel 6.18-vm of a node", hosts) is None
+    assert describe_private_name("kernel 6.18-cn17", hosts) == "the host cn17"
+
+
 @pytest.mark.parametrize("folder", FOLDERS_OF_USERS)
 def test_folders_of_users_are_masked_and_found(folder):
     for text, masked in (

@@ -146,9 +146,7 @@ def test_each_record_is_shown_without_control_characters(run_inline, hostile_res
             assert not find_controls(output.stdout + output.stderr)
 
 
-def test_hostile_data_sets_are_listed_and_checked_without_control_characters(
-    run_inline, tmp_path, monkeypatch
-):
+def test_data_commands_print_no_control_characters(run_inline, tmp_path, monkeypatch):
     monkeypatch.setenv("XFBENCH_DATA", str(tmp_path / "data"))
     assert run_inline("data", "prepare", "digits").returncode == 0
     [folder] = (tmp_path / "data").iterdir()

@@ -83,9 +83,7 @@ def test_every_table_says_what_was_imported(store, run_inline, list_origins, kin
     assert words in (tmp_path / "r.html").read_text()
 
 
-def test_neither_export_nor_merge_nor_pack_nor_a_new_index_makes_it_measured_here(
-    store, run_inline, list_origins, tmp_path
-):
+def test_no_detour_makes_a_foreign_record_measured_here(store, run_inline, list_origins, tmp_path):
     run_inline("results", "export", "1.tar")
     import_into(run_inline, "1.tar", "b")
     run_inline("results", "export", "2.tar", "--results", "b")
@@ -146,7 +144,7 @@ def test_mixed_rows_count_each_origin(store, run_inline, tmp_path):
 
 
 @pytest.mark.parametrize("verdict", ["equal", "different"])
-def test_a_foreign_certificate_decides_nothing_about_launches_measured_here(
+def test_a_foreign_certificate_says_nothing_about_own_launches(
     store, record, run_inline, tmp_path, verdict
 ):
     """The record of a launch that names no certificate may be covered by a later one of ours."""

@@ -81,7 +81,7 @@ def read_plainly(path):
 
 
 @pytest.mark.deep
-def test_exports_of_a_run_on_a_cluster_name_no_user_and_no_program(tmp_path):
+def test_exports_of_a_cluster_name_no_user_and_no_program(tmp_path):
     temporary_mounts.require_mounting("unshare", "chroot")
     for framework in ("odd", "broken"):
         lines = FRAMEWORK % WORK + (

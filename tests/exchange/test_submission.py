@@ -281,7 +281,7 @@ def test_any_word_that_the_records_do_not_give_is_a_defect(folder, run_inline, a
     assert result.stderr == ""
 
 
-def test_submission_whose_command_asks_for_help_does_not_hide_other_defects(folder, run_inline):
+def test_command_that_asks_for_help_hides_no_other_defect(folder, run_inline):
     edit_commands(folder, lambda _: "xfbench run --help")
     (folder / "payload.sh").write_text("id")
     result = run_inline("results", "validate", folder)

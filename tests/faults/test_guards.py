@@ -110,7 +110,7 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "if not all(is_trusted and _is_member(owner, status.st_gid) for owner in strangers):",
+        "if not all(is_trusted_member(owner, status.st_gid) for owner in strangers):",
         "if False:",
         "environments/test_environment.py::test_cache_of_another_user_is_refused",
     ),
@@ -140,7 +140,7 @@ GUARDS = (
     ),
     (
         "xfbench/model/privacy.py",
-        "return private_names.mask_known_names(text, known)",
+        "return private_names.mask_known_names(text, private)",
         "return text",
         "faults/test_secrets.py::test_record_names_no_host_or_user",
     ),
@@ -236,14 +236,14 @@ GUARDS = (
     ),
     (
         "xfbench/base/paths.py",
-        "is_trusted = group is not None and group == status.st_gid",
+        "is_trusted = status.st_gid == trusted_group()",
         "is_trusted = False",
         "faults/test_two_users.py::test_members_of_a_trusted_group_share_a_results_folder",
     ),
     (
         "xfbench/base/paths.py",
-        "is_trusted and _is_member(owner, status.st_gid) for",
-        "is_trusted for",
+        "all(is_trusted_member(owner, status.st_gid) for",
+        "all(is_trusted for",
         "faults/test_two_users.py::test_trusted_group_does_not_make_its_folders_owner_a_member",
     ),
     (

@@ -146,7 +146,7 @@ def test_readme_is_not_written_through_a_link(shared, source):
     assert not mail.exists() and (results / "README").is_symlink()
 
 
-def test_second_user_of_a_common_folder_is_refused_and_the_first_loses_nothing(shared, source):
+def test_second_user_of_a_folder_is_refused_and_nothing_is_lost(shared, source):
     results = make(shared / "results", 0, 0o1777)
     importing = ("results", "import", source, "--results", results)
     assert run_as(ALICE, *importing, folder=shared).returncode == 0

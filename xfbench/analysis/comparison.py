@@ -585,17 +585,17 @@ def _list_gaps(
     return [line if count == 1 else f"{line} ({count} cells)" for line, count in counts.items()]
 
 
-def _describe_lookalike(cell: _Cell, others: Sequence[_Cell], held_fields: Sequence[str]) -> str:
+def _describe_lookalike(cell: _Cell, cells: Sequence[_Cell], held_fields: Sequence[str]) -> str:
     """Return in which fields a cell with the same label differs, or "" if there is no such cell."""
     differences = [
         [
-            f"{field_name} is {theirs}, not {ours}"
+            f"{field_name} is {actual}, not {expected}"
             for field_name in held_fields
-            if (ours := _field_value(cell.last_record, field_name))
-            != (theirs := _field_value(other.last_record, field_name))
+            if (expected := _field_value(cell.last_record, field_name))
+            != (actual := _field_value(lookalike.last_record, field_name))
         ]
-        for other in others
-        if other.label == cell.label
+        for lookalike in cells
+        if lookalike.label == cell.label
     ]
     nearest = min(differences, key=len, default=[])
     return f", where {' and '.join(nearest)}" if nearest else ""

@@ -69,7 +69,7 @@ def _open(path: Path) -> IO[bytes]:
 
     Whoever can read a lock file can hold its lock.
     """
-    is_shared = "XFBENCH_TRUSTED_GROUP" in os.environ or paths.is_in_trusted_folder(path)
+    is_shared = paths.trusted_group() is not None or paths.is_in_trusted_folder(path)
     permissions = 0o666 if is_shared else shared_files.PRIVATE
     file = shared_files.open_file(path, "ab", any_owner=True, permissions=permissions)
     status = os.fstat(file.fileno())

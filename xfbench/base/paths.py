@@ -66,10 +66,9 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
     owners = {status.st_uid} if not is_exempt else set()
     if not is_in_trusted_folder(folder):  # its name, which may be that of a link
         owners.add(link_status.st_uid)
-    group = trusted_group()
-    is_trusted = group is not None and group == status.st_gid
+    is_trusted = status.st_gid == trusted_group()
     strangers = owners - {0, os.geteuid()} if os.geteuid() else set()
-    if not all(is_trusted and _is_member(owner, status.st_gid) for owner in strangers):
+    if not all(is_trusted_member(owner, status.st_gid) for owner in strangers):
         raise UsageError(f"{folder} belongs to another user: {advice}{_describe_exemption(folder)}")
     if is_exempt:
         return
@@ -122,11 +121,13 @@ def trusted_group() -> int | None:
         raise UsageError(f"XFBENCH_TRUSTED_GROUP: there is no group {name!r}") from None
 
 
-def _is_member(user_id: int, group_id: int) -> bool:
-    """Return whether the user belongs to the group.
+def is_trusted_member(user_id: int, group_id: int) -> bool:
+    """Return whether the group is `XFBENCH_TRUSTED_GROUP`, and the user belongs to it.
 
     The group of a folder does not show that: below a set-group-id bit, new folders have its group.
     """
+    if group_id != trusted_group():
+        return False
     try:
         user = pwd.getpwuid(user_id)
         return user.pw_gid == group_id or user.pw_name in grp.getgrgid(group_id).gr_mem

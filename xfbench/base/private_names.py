@@ -334,7 +334,8 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
 
     Home folders are searched first, then email addresses, then host names. A word is a host name
     if `host_hashes` contains the hash of the word or of a part of the word. So is a name in a list
-    such as `node[1-3]`. Hashes of others, which have another salt, find no names.
+    such as `node[1-3]`. Names that many machines share, such as `vm`, say nothing. Hashes of
+    others, which have another salt, find no names.
     """
     if match := _HOME_USER.search(text):
         return f"the home folder of {match[1]}"
@@ -342,7 +343,7 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
         return f"the address {match[0]}"
     for word in dict.fromkeys(_WORD.findall(text)):
         for candidate in _list_possible_hosts(word):
-            if len(candidate) <= _MAX_HOST_NAME and _has_hash(candidate, host_hashes):
+            if _is_personal(candidate) and _has_hash(candidate, host_hashes):
                 return f"the host {candidate}"
     for prefix, numbers, suffix in _HOST_RANGE.findall(text):
         for number in _expand_ranges(numbers):

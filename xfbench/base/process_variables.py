@@ -19,7 +19,7 @@ _OF_WORKERS = (
     "CUDA_VISIBLE_DEVICES",
 )
 _LIBRARIES = "LD_LIBRARY_PATH"
-_OF_START_COMMANDS = (*("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", _LIBRARIES),)
+_OF_START_COMMANDS = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", _LIBRARIES)
 # Prefixes of variables with which a start command finds peers and libraries.
 _START_PREFIXES = (
     *("SLURM_", "OMPI_", "PRTE_", "PMIX_", "PMI_", "MPICH_", "HYDRA_", "I_MPI_", "MPIR_"),
@@ -43,7 +43,7 @@ _THREADS = re.compile(
     r"|OPENBLAS_(CORETYPE|MAIN_FREE|THREAD_TIMEOUT)"
 )
 _PRELOADED = re.compile("LD_(PRELOAD|AUDIT)|GLIBC_TUNABLES|MALLOC_.*")
-_OWN = re.compile("XFBENCH_.*")
+_OF_XFBENCH = re.compile("XFBENCH_.*")
 _OWN_OF_ONE_RANK = re.compile("XFBENCH_(RANK|SIZE|WATCH)")
 _SHELL_FILES = re.compile("BASH_ENV|ENV")
 _PYTHON = re.compile("PYTHON[A-Z]+|VIRTUAL_ENV")
@@ -95,7 +95,7 @@ class Purpose(Enum):
 _OF_THIS_PROCESS = (_OWN_OF_ONE_RANK, _OF_ONE_RANK, _THREADS, _PRELOADED, _SHELL_FILES)
 _LEFT_OUT: Mapping[Purpose, tuple[re.Pattern[str], ...]] = {
     Purpose.MEASUREMENT: _OF_THIS_PROCESS,
-    Purpose.MODULES: (_OWN, _OF_ONE_RANK, _THREADS, _PRELOADED, _SHELL_FILES, _PYTHON),
+    Purpose.MODULES: (_OF_XFBENCH, _OF_ONE_RANK, _THREADS, _PRELOADED, _SHELL_FILES, _PYTHON),
     Purpose.SLURM: (_SLURM_OPTIONS,),
     Purpose.SUBMISSION: (*_OF_THIS_PROCESS, _SLURM_OPTIONS),
     Purpose.PACKAGES: (_PYTHON, _PRELOADED),
@@ -132,4 +132,4 @@ def may_come_from_modules(name: str) -> bool:
 
     Threads and kernels depend on the request alone, and variables of xfbench on xfbench.
     """
-    return not any(pattern.fullmatch(name) for pattern in (_OWN, _THREADS, _SHELL_FILES))
+    return not any(pattern.fullmatch(name) for pattern in (_OF_XFBENCH, _THREADS, _SHELL_FILES))

@@ -11,7 +11,6 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 MAX_KEPT_BYTES = 16 * 2**20  # of each output file, after the launch
 _FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
@@ -41,19 +40,6 @@ def read_bytes(path: Path, max_bytes: int, *, follow_link: bool = False) -> byte
             if max_bytes < 0:
                 raise ValueError("it grew while it was read")
         return b"".join(chunks)
-
-
-@contextmanager
-def open_plain_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a plain file, or a symbolic link to one, to read its bytes.
-
-    Raises OSError if the file cannot be opened or is not plain.
-    """
-    with (
-        _open_plain(path, os.O_RDONLY) as (descriptor, _),
-        os.fdopen(descriptor, "rb", closefd=False) as file,
-    ):
-        yield file
 
 
 def read_tail(path: Path, max_bytes: int) -> str:

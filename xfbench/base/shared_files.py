@@ -133,7 +133,7 @@ def read_own_file(path: Path, max_bytes: int) -> bytes:
     """
     with open_file(path, "rb") as file:
         status = os.fstat(file.fileno())
-        is_trusted = status.st_gid == paths.trusted_group()
+        is_trusted = paths.is_trusted_member(status.st_uid, status.st_gid)
         reason = _find_danger(path, status, is_changed=True)
         if reason and not (is_trusted and reason == _OTHER_OWNER):
             raise UnsafeFileError(path, reason)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
 
-from xfbench.base import safe_read
+from xfbench.base.shared_files import open_file
 
 _MAX_HEADER_BYTES = 2**20  # of a member
 _SMALL_BYTES = 2**26  # an archive may have so many however small it is compressed
@@ -116,7 +116,7 @@ def open_tar(
     - `max_expansion`: how many times its own size a compressed archive may have, beyond 64 MiB.
     - `max_members`: maximum number of members.
     """
-    with safe_read.open_plain_file(path) as raw_file:
+    with open_file(path, "rb", follow_link=True) as raw_file:
         is_gzip = raw_file.read(2) == _GZIP_MAGIC
         raw_file.seek(0)
         if is_gzip:
@@ -129,7 +129,7 @@ def open_tar(
 def is_tar(path: Path) -> bool:
     """Return whether a file begins like a tar archive, which may be compressed with gzip."""
     try:
-        with safe_read.open_plain_file(path) as raw_file:
+        with open_file(path, "rb", follow_link=True) as raw_file:
             is_gzip = raw_file.read(2) == _GZIP_MAGIC
             raw_file.seek(0)
             file = gzip.GzipFile(fileobj=raw_file) if is_gzip else raw_file

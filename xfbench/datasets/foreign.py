@@ -209,7 +209,7 @@ def _split_word(name: str) -> str | None:
 def _find_words(name: str) -> tuple[str | None, str | None]:
     """Return the word for training in a name, and the word for tests. None if there is none."""
     words = re.findall("[a-z]+", name.lower())
-    train, test = (next((w for w in words if w in known), None) for known in (TRAIN, TEST))
+    train, test = (next((w for w in words if w in names), None) for names in (TRAIN, TEST))
     return train, test
 
 

@@ -293,7 +293,7 @@ def open_image_folder(root: Path) -> Source:
     `root` contains class folders, or a folder `train` that contains class folders. If `train`
     exists, test images may be in class folders of `test`, `val` or another name in `foreign.TEST`.
     """
-    train, *others = _find_folders(root, foreign.TRAIN) or [root]
+    train, *unused = _find_folders(root, foreign.TRAIN) or [root]
     tests = _find_folders(root, foreign.TEST)
     if train == root:
         if tests and any(path.is_dir() for path in tests[0].iterdir()):
@@ -301,7 +301,7 @@ def open_image_folder(root: Path) -> Source:
         tests = []
     classes = _list_classes(train)
     remarks = [_describe_class_folders(root, train, classes, tests[0] if tests else None)]
-    remarks += [f"{path} is left out: {train.name} has the training images" for path in others]
+    remarks += [f"{path} is left out: {train.name} has the training images" for path in unused]
     remarks += [f"{path} is left out: {tests[0].name} has the test images" for path in tests[1:]]
     splits: dict[Split, Sequence[Sample]] = {
         "train": _samples_of_class_folders(train, classes, classes, remarks)
@@ -325,8 +325,8 @@ def open_image_folder(root: Path) -> Source:
 
 def _find_folders(root: Path, names: Sequence[str]) -> list[Path]:
     """Return the folders in `root` with one of `names`, in any case, in the order of `names`."""
-    found = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
-    named = [path for path in found if path.name.lower() in names]
+    folders = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    named = [path for path in folders if path.name.lower() in names]
     return sorted(named, key=lambda path: (names.index(path.name.lower()), path.name))
 
 
@@ -378,12 +378,12 @@ def _samples_of_class_folders(
     if foreign := sorted(set(folder.list_class_names(root)) - set(known_classes)):
         raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
     listed: list[tuple[str, int]] = []
-    others: list[str] = []
+    left_out: list[str] = []
     empty_classes = []
     for label, name in enumerate(chosen_classes):
         images, other_files = folder.list_images_and_other_files(root / name, _SUFFIXES)
         listed += [(f"{name}/{image}", label) for image in images]
-        others += [f"{name}/{file}" for file in other_files]
+        left_out += [f"{name}/{file}" for file in other_files]
         if not images:
             empty_classes.append(name)
     if empty_classes and not (may_lack_classes and listed):
@@ -402,10 +402,10 @@ def _samples_of_class_folders(
             f"{root}: {len(nested)} images are in nested folders, such as {key}: their class is "
             f"the outer folder, such as {chosen_classes[label]}"
         )
-    if others:
+    if left_out:
         remarks.append(
-            f"{root}: files without the name of an image are left out: {len(others)}, such as "
-            f"{others[0]}"
+            f"{root}: files without the name of an image are left out: {len(left_out)}, such as "
+            f"{left_out[0]}"
         )
     return _FileSamples(root, listed)
 

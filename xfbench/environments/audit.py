@@ -125,11 +125,11 @@ def compare(locks: Sequence[Path], advisory_files: Sequence[Path]) -> Audit:
         for name in package.names:
             by_name.setdefault((package.ecosystem, name), []).append(package)
     ecosystems = {package.ecosystem for package in packages}
-    audit, seen, flaws = Audit(packages), set[str](), dict[Flaw, None]()
+    audit, covered, flaws = Audit(packages), set[str](), dict[Flaw, None]()
     for advisory in _read_advisories(advisory_files):
         named = {each.package.ecosystem for each in advisory.affected or () if each.package}
         advised = {each for each in ecosystems if _is_about(each, named)}
-        seen |= advised
+        covered |= advised
         audit.advisories += bool(advised)
         if not advisory.withdrawn:
             flaws |= dict.fromkeys(_find_flaws(advisory, by_name, advised))
@@ -140,7 +140,7 @@ def compare(locks: Sequence[Path], advisory_files: Sequence[Path]) -> Audit:
             "nothing was compared: download the advisories again"
         )
     of_lock = {package.lock: package.ecosystem for package in packages}
-    audit.uncompared = [lock for lock, ecosystem in of_lock.items() if ecosystem not in seen]
+    audit.uncompared = [lock for lock, ecosystem in of_lock.items() if ecosystem not in covered]
     audit.flaws = sorted(flaws, key=lambda flaw: (str(flaw.package.lock), flaw.package.name))
     return audit
 

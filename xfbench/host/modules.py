@@ -78,12 +78,12 @@ def load_variables_changed_by_modules(
         )
     with tempfile.TemporaryDirectory(prefix="xfbench-") as scratch:
         purged, loaded = _load_into_files(Path(scratch), init_file, module_folders, module_names)
-    given = process_variables.select_variables(Purpose.MODULES)
+    shell_variables = process_variables.select_variables(Purpose.MODULES)
     # A user who has loaded the same modules gives them with the values that they get again.
     return {
         name: value
         for name, value in loaded.items()
-        if (given.get(name) != value or purged.get(name) != value)
+        if (shell_variables.get(name) != value or purged.get(name) != value)
         and not f"{name}=".startswith(_IGNORED_PREFIXES)
         and process_variables.may_come_from_modules(name)
     }

@@ -220,6 +220,8 @@ def register_file(name_or_file: str | None) -> str | None:
 
 def _read_site(file: Path, children: tuple[Path, ...]) -> Site:
     text, content = toml_files.read_text_and_content(file)
+    if not content:
+        raise errors.UsageError(f"{file}: it has no key of a site")
     base: dict[str, Any] = {}
     if extends := content.get("extends"):
         parent = site_files().get(str(extends))

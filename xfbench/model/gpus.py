@@ -37,9 +37,8 @@ class Gpu(DocumentPart):
     NVML's samples between windows; null: they took less than a second, or NVML does not tell.
     `busy_before` is the share of time that the device was busy before the launch used it.
     `memory_bytes` is the memory in use by all processes.
-    `others` has "another process" for each process on the device that does not belong to the
-    launch; records of earlier versions name the programs; null: unknown, for example in a
-    container, where NVML lists the process ids of the host.
+    `others` has "another process" for each process on the device that is not of the launch (names
+    of programs in records of earlier versions); null: unknown, for example in a container.
     """
 
     rank: int = 0

@@ -52,7 +52,7 @@ def make_private(document: dict[str, Any], names: KnownNames | None = None) -> d
 
     - `names`: the private names that are known; None: those of this user, host and process.
     """
-    known = names or private_names.known_names()
+    private = names or private_names.known_names()
     programs = sorted(set(_list_programs(document)) - {OTHER_PROCESS}, key=len, reverse=True)
 
     def change(value: Any, path: str) -> Any:
@@ -62,7 +62,7 @@ def make_private(document: dict[str, Any], names: KnownNames | None = None) -> d
             if path in _COUNTED_FIELDS:
                 return OTHER_PROCESS
             text = _hide_programs(value, programs) if programs and path == "reason" else value
-            return private_names.mask_known_names(text, known)
+            return private_names.mask_known_names(text, private)
         if isinstance(value, list) and not isinstance(value[0] if value else 0, int | float):
             return [change(item, path) for item in value]
         if isinstance(value, dict):

@@ -33,11 +33,11 @@ def read_originals(store: Store) -> dict[str, str]:
 
 def remember_originals(store: Store, originals: Mapping[str, str]) -> None:
     """Add the ids of originals by copy to the file, if it can be written."""
-    known = read_originals(store)
-    if known.keys() >= originals.keys():
+    noted = read_originals(store)
+    if noted.keys() >= originals.keys():
         return
     with suppress(OSError):
-        text = json.dumps({**known, **originals}, indent=1) + "\n"
+        text = json.dumps({**noted, **originals}, indent=1) + "\n"
         atomic_files.write(store.folder / _FILE, text.encode())
 
 

@@ -33,6 +33,7 @@ from xfbench.store.selection import Condition, record_fields
 
 FILE_NAME = "index.duckdb"
 _LOCK_TIMEOUT_S = 60.0  # after waiting this long for an index in use, a copy is used
+_MAX_READ_RECORDS = 20_000  # to name values of a field: their documents are in memory together
 _FETCH_ROWS = 8192
 _MAX_KEPT_TEXTS = 50_000
 _MAX_COMPARED_VALUES = 1000  # of a field, to find those that are near to a mistyped one
@@ -145,9 +146,11 @@ class Index:
     def describe_mismatch(self, conditions: Sequence[Condition]) -> str:
         """Return a line that says why no record meets all conditions, with values that exist.
 
-        See `selection.describe_mismatch`. Fields that the index lacks are read from the records.
+        See `selection.describe_mismatch`. Fields that the index lacks are read from the records,
+        unless these are too many.
         """
-        if conditions and self.count_preselected(conditions):
+        is_small = self.count_preselected() <= _MAX_READ_RECORDS
+        if conditions and is_small and self.count_preselected(conditions):
             documents = [record.document() for _, record in self.select()]
             return selection.describe_mismatch_of_documents(conditions, documents)
         return selection.describe_mismatch(

@@ -306,9 +306,10 @@ def _apply_changes(connection: duckdb.DuckDBPyConnection, store: Store, *, is_em
         outdated = removed if table == "copies" else [*removed, *singles]
         if outdated and had_sources:
             kept_sql = " AND NOT contains($2, file)" if table == "damaged" else ""
-            kept = [[*itertools.chain(*noted_files.values())]] if table == "damaged" else []
+            kept_names = [[*itertools.chain(*noted_files.values())]] if table == "damaged" else []
             connection.execute(
-                f"DELETE FROM {table} WHERE {column} IN {_NAMES_SQL}{kept_sql}", [outdated, *kept]
+                f"DELETE FROM {table} WHERE {column} IN {_NAMES_SQL}{kept_sql}",
+                [outdated, *kept_names],
             )
     copy_rows = connection.execute(
         f"SELECT source, list(id) FROM copies WHERE source IN {_NAMES_SQL} GROUP BY source",
