@@ -127,7 +127,8 @@ def test_others_cannot_hold_a_lock(open_folder, mode):
 
 @pytest.mark.parametrize("name", ["XFBENCH_TRUSTED_GROUP", "XFBENCH_TRUSTED_FOLDERS"])
 def test_trusted_users_share_a_lock(tmp_path, monkeypatch, name):
-    monkeypatch.setenv(name, str(tmp_path))
+    trusted = {"XFBENCH_TRUSTED_GROUP": os.getgid(), "XFBENCH_TRUSTED_FOLDERS": tmp_path}[name]
+    monkeypatch.setenv(name, str(trusted))
     with locks.exclusive(tmp_path / "lock", "holds it"):
         assert (tmp_path / "lock").stat().st_mode & 0o444 == 0o444
 

@@ -9,6 +9,7 @@ from xfbench.worker.samples import Sample
 
 def open_writer(kind, folder, count=0):
     """A writer that goes on after `count` samples."""
+    folder.mkdir(parents=True, exist_ok=True)
     return importlib.import_module(f"xfbench.datasets.{kind}").Writer(folder, "train", count)
 
 
