@@ -7,6 +7,7 @@ autocast and keeps the parameters in float32. Training in float16 also uses the 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any, Callable
@@ -30,7 +31,7 @@ LARS = True
 _COMPILED = ("inductor", "cuda_graphs")
 _LAST = ("channels_last", *_COMPILED)
 _ONEDNN = ("onednn", "channels_last", "inductor")
-_CUDNN = ("cudnn", *_LAST)
+_CUDNN = ("cudnn", "cudnn_deterministic", *_LAST)
 _CAME_LAST = "values between layers are channels last in memory"
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {
@@ -50,6 +51,7 @@ def build(network: xl.Network, solver: Solver, options: Options, group: Group) -
 
     - "onednn": oneDNN on the CPU, channels first.
     - "cudnn": cuDNN on CUDA, channels first.
+    - "cudnn_deterministic": like "cudnn", with the default algorithm of each convolution.
     - "channels_last": oneDNN or cuDNN, channels last.
     - "inductor": oneDNN or cuDNN, channels last. TorchInductor compiles the training.
     - "cuda_graphs": like "inductor" on CUDA, and the kernels are launched as CUDA graphs.
@@ -311,6 +313,7 @@ class TorchTrainer:
         evidence = [
             f"torch.backends.cudnn.enabled is {uses_cudnn}",
             f"torch.backends.cudnn.benchmark is {cudnn.benchmark}",
+            f"torch.backends.cudnn.deterministic is {cudnn.deterministic}",
             f"the version of cuDNN is {cudnn.version()}",
         ]
         self.gpu_calls = calls = self._record_gpu_calls()
@@ -324,6 +327,8 @@ class TorchTrainer:
         evidence.append(self._describe_weight_format())
         if uses_cudnn and self.batch is not None and self._is_channels_last():
             return "channels_last", [*evidence, _CAME_LAST]
+        if uses_cudnn and _uses_default_algorithms():
+            return "cudnn_deterministic", [*evidence, "PyTorch uses cuDNN's older interface"]
         return "cudnn" if uses_cudnn else "native", evidence
 
     def _record_gpu_calls(self) -> GpuCalls | None:
@@ -473,8 +478,19 @@ def _set_process_options(options: Options) -> None:
     torch.backends.mkldnn.enabled = options.kernel in _ONEDNN
     torch.backends.cudnn.enabled = options.kernel in _CUDNN
     # Let cuDNN try its algorithms for each shape, as other frameworks do by default.
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = options.kernel != "cudnn_deterministic"
+    torch.backends.cudnn.deterministic = options.kernel == "cudnn_deterministic"
     _allow_tf32(options.precision == "tf32")
+
+
+def _uses_default_algorithms() -> bool:
+    """Return whether each convolution runs cuDNN's default algorithm.
+
+    PyTorch takes them only with cuDNN's older interface. With the newer one, "deterministic" still
+    allows Winograd's algorithms, whose float32 weight gradients can be wrong.
+    """
+    cudnn, older = torch.backends.cudnn, os.environ.get("TORCH_CUDNN_V8_API_DISABLED") == "1"
+    return older and cudnn.deterministic and not cudnn.benchmark
 
 
 def _allow_tf32(allowed: bool) -> None:

@@ -214,7 +214,8 @@ def switch_cudnn(case, folder):
 
     build(case)
     cudnn = torch.backends.cudnn
-    return {}, {"switches": [cudnn.enabled, cudnn.benchmark, cudnn.allow_tf32]}
+    names = ("enabled", "benchmark", "deterministic", "allow_tf32")
+    return {}, {name: getattr(cudnn, name) for name in names}
 
 
 def switch_tf32(case, folder):
@@ -463,12 +464,14 @@ def observe_fake_gpu(case, folder):
         "graphs": profile.GpuCalls(kernels, {"a kernel": 0.5}, {}, 2, 0),
         "nothing": None,
     }
+    outcomes["cuDNN's newer interface"] = outcomes["cuDNN"]
     trainer.device = mock.Mock(type="cuda")
     built = mock.patch.object(torch.backends.cudnn, "is_available", lambda: True)
     facts = {}
     for name, calls in outcomes.items():
         seen = mock.patch.object(profile, "record_gpu_calls", lambda work, calls=calls: calls)
-        with built, seen:
+        variables = {"TORCH_CUDNN_V8_API_DISABLED": "0"} if "newer" in name else {}
+        with built, seen, mock.patch.dict(os.environ, variables):
             facts[name] = trainer._detect_kernel_and_evidence()
     return {}, facts
 

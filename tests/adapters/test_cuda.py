@@ -34,6 +34,12 @@ OBSERVED = {
         "other kernels": ("native", "the GPU ran a kernel ×3 in 500 ms"),
         "nothing": ("cudnn", NOT_SHOWN),
     },
+    "cudnn_deterministic": {
+        "cuDNN": ("cudnn_deterministic", SHOWN),
+        "other kernels": ("native", "the GPU ran a kernel ×3 in 500 ms"),
+        "nothing": ("cudnn_deterministic", NOT_SHOWN),
+        "cuDNN's newer interface": ("cudnn", SHOWN),
+    },
     "channels_last": {"cuDNN": ("channels_last", SHOWN), "nothing": ("channels_last", NOT_SHOWN)},
     "inductor": {"cuDNN": ("inductor", ""), "nothing": ("inductor", "")},
     "cuda_graphs": {
@@ -95,14 +101,17 @@ def test_gpu_kernels_differ_from_cpu_kernels(framework):
 
 
 def test_pytorch_has_its_kernels_on_cuda():
-    assert KERNELS["torch"] == ["cudnn", "channels_last", "inductor", "cuda_graphs", "native"]
+    cudnn = ["cudnn", "cudnn_deterministic"]
+    assert KERNELS["torch"] == [*cudnn, "channels_last", "inductor", "cuda_graphs", "native"]
 
 
 @pytest.mark.deep
 @parametrize(CUDNN_CASES, "framework", "kernel")
 def test_pytorch_lets_cudnn_try_its_algorithms(case, answers):
     """Other frameworks do so by default."""
-    assert answers(case).facts["switches"] == [case.kernel != "native", True, False]
+    fixed = case.kernel == "cudnn_deterministic"
+    switches = {"enabled": case.kernel != "native", "benchmark": not fixed, "deterministic": fixed}
+    assert answers(case).facts == {**switches, "allow_tf32": False}
 
 
 @pytest.mark.deep

@@ -159,6 +159,7 @@ def list_groups(size: Size) -> list[Group]:
     groups += [
         _verified(size, kernels, "tf32", first),
         _verified(size, kernels, "bfloat16", first),
+        _verified(size, (("torch", "cudnn_deterministic"),), "float32", first),
         _verified(size, kernels, "float32", others),
         _verified(size, (("torch", _INDUCTOR),), "float32", compiled),
         _verified(size, kernels, "tf32", timed),
