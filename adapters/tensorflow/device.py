@@ -55,7 +55,23 @@ def measure_product_precision(options: Options) -> str:
     A matrix product and a convolution are measured. The lower of their precisions is returned.
     """
     set_product_precision(options.precision)
-    xla = options.kernel == "xla"
+    product, product_by_convolution = _products(options.kernel == "xla", options.precision)
+    return rounding.lowest_measured_precision(
+        lambda left, right: np.asarray(product(left, right)),
+        lambda left, right: np.asarray(
+            product_by_convolution(
+                rounding.fill_images_with_rows(left), right[np.newaxis, np.newaxis]
+            )
+        ),
+    )
+
+
+@lru_cache(maxsize=None)
+def _products(xla: bool, precision: str) -> tuple[Any, Any]:
+    """Return a matrix product and a 1x1 convolution, which are compiled once for each precision.
+
+    `precision` is set before: XLA may choose its algorithms when it compiles.
+    """
 
     @tf.function(autograph=False, jit_compile=xla)  # type: ignore[untyped-decorator]
     def product(left: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
@@ -65,11 +81,4 @@ def measure_product_precision(options: Options) -> str:
     def product_by_convolution(images: tf.Tensor, kernels: tf.Tensor) -> tf.Tensor:
         return tf.nn.conv2d(images, kernels, 1, "VALID")[:, 0, 0]
 
-    return rounding.lowest_measured_precision(
-        lambda left, right: np.asarray(product(left, right)),
-        lambda left, right: np.asarray(
-            product_by_convolution(
-                rounding.fill_images_with_rows(left), right[np.newaxis, np.newaxis]
-            )
-        ),
-    )
+    return product, product_by_convolution

@@ -11,6 +11,7 @@ from typing import Callable
 import numpy as np
 
 SIZE = 256  # rows and columns of the matrices: large enough for tensor cores
+_IMAGES = 32  # a batch that libraries have fast algorithms for
 _PIXELS = 8  # per side of an image
 # How many fraction bits of an operand each precision keeps.
 _FRACTION_BITS = {"float32": 23, "tf32": 10, "bfloat16": 7}
@@ -40,12 +41,13 @@ def lowest_measured_precision(*products: Callable[[np.ndarray, np.ndarray], np.n
 
 
 def fill_images_with_rows(matrix: np.ndarray) -> np.ndarray:
-    """Return one image for each row of `matrix`, as an array (rows, _PIXELS, _PIXELS, SIZE).
+    """Return images of the first rows of `matrix`, as an array (_IMAGES, _PIXELS, _PIXELS, SIZE).
 
     All pixels of an image are the same: their SIZE channels are the values of the matrix row.
-    Therefore a 1x1 convolution of the images computes a matrix product.
+    Therefore a 1x1 convolution of the images computes these rows of a matrix product. Only they
+    show how operands are rounded, and the rest would take longer than some training steps.
     """
-    pixels = np.broadcast_to(matrix[:, None, None], (len(matrix), _PIXELS, _PIXELS, SIZE))
+    pixels = np.broadcast_to(matrix[:_IMAGES, None, None], (_IMAGES, _PIXELS, _PIXELS, SIZE))
     return np.ascontiguousarray(pixels)
 
 
