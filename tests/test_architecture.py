@@ -452,6 +452,51 @@ def test_nvml_function_used_as_an_attribute_is_reported():
     assert find_nvml_calls("a\nlibrary.nvmlInit_v2()\nnvml.find_function(a, 'nvmlInit')") == [2]
 
 
+def find_starts_that_import_from_the_working_folder(source):
+    """Return the lines that run a module with `-m`, which imports from the working folder first."""
+    tree = ast.parse(source)
+    commands = (node for node in ast.walk(tree) if isinstance(node, ast.List | ast.Tuple))
+    words = {
+        node: [each.value for each in node.elts if isinstance(each, ast.Constant)]
+        for node in commands
+    }
+    elsewhere = {
+        argument
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call) and any(word.arg == "cwd" for word in call.keywords)
+        for argument in call.args
+    }
+    interpreters = ("sys.executable", "framework.interpreter")
+    return [
+        node.lineno
+        for node, constants in words.items()
+        if "-m" in constants
+        and not {"-P", "-I"} & {*constants}
+        and node not in elsewhere
+        and any(name in ast.unparse(node) for name in interpreters)
+    ]
+
+
+@every_module
+def test_no_module_runs_python_with_the_working_folder_on_its_path(module):
+    """Somebody else may have put a `numpy.py` there."""
+    assert find_starts_that_import_from_the_working_folder(MODULES[module].read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "run([sys.executable, '-m', 'a'])",
+        "run([str(framework.interpreter), '-m', module])",
+        "command = [*(sys.executable, '-m', 'a'), *words]",
+    ],
+)
+def test_python_with_the_working_folder_on_its_path_is_reported(source):
+    assert find_starts_that_import_from_the_working_folder(source) == [1]
+    safe = source.replace("'-m'", "'-P', '-m'")
+    assert find_starts_that_import_from_the_working_folder(safe) == []
+
+
 TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))
 
 

@@ -280,7 +280,7 @@ def test_killed_creator_ends_its_installer(write_adapter, numpy_lock, tmp_path, 
     """The next creator has the folder to itself."""
     slow_uv = tmp_path / "bin" / "uv"
     slow_uv.parent.mkdir()
-    slow_uv.write_text(f'#!/bin/sh\necho > "{tmp_path}/begun"\nexec sleep 1000\n')
+    slow_uv.write_text(f'#!/bin/sh\ncd "{slow_uv.parent}"\necho > ../begun\nexec sleep 1000\n')
     slow_uv.chmod(0o755)
     write_adapter(numpy_lock)
     script = (
@@ -295,6 +295,20 @@ def test_killed_creator_ends_its_installer(write_adapter, numpy_lock, tmp_path, 
     creator.wait()
     wait_for(lambda: not list_running(tmp_path / "bin"))
     assert environment.ensure_environment(adapter.load("small")).version
+
+
+def test_uv_ignores_what_lies_in_the_working_folder(tmp_path, monkeypatch):
+    """It may belong to others, as `/tmp` does."""
+    version = adapter.load("torch").environment.python
+    planted = tmp_path / ".venv" / "bin" / "python"
+    planted.parent.mkdir(parents=True)
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text(f"version = {version}.0\n")
+    planted.write_text(f'#!/bin/sh\ntouch "{tmp_path}/run"\n')
+    planted.chmod(0o755)
+    (tmp_path / "uv.toml").write_text("this is not TOML\n")
+    monkeypatch.chdir(tmp_path)
+    assert inventory._find_creation_obstacle(adapter.load("torch")) is None
+    assert not (tmp_path / "run").exists()
 
 
 def test_world_writable_cache_is_refused(tmp_path, monkeypatch):
@@ -442,9 +456,9 @@ def test_failure_of_uv_is_shown_with_its_words(write_adapter, tmp_path, monkeypa
     program.write_text("#!/bin/sh\necho Welcome >&2\necho 'error: no space left' >&2\nexit 2\n")
     program.chmod(0o755)
     monkeypatch.setattr(installer, "find_uv_bin", lambda: str(program))
-    monkeypatch.setattr(inventory, "find_uv_bin", lambda: str(program))
     write_adapter("# nothing\n")
-    created, listed = run_inline("env", "create", "small"), run_inline("framework", "list")
+    created = run_inline("env", "create", "small")
+    listed = run_inline("framework", "list", "--json")
     assert created.returncode == 1
     assert "no space left" in created.stderr and "was found" not in created.stderr
-    assert "no space left" in listed.stdout + listed.stderr
+    assert "no space left" in listed.stdout

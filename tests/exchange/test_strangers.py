@@ -485,6 +485,22 @@ def test_a_submission_that_changes_after_its_validation_is_imported_as_it_was(
     assert len([*Store(submission_folder).records()]) == 2
 
 
+def test_a_submission_that_loses_its_manifest_meanwhile_is_not_imported(
+    submission_folder, run_inline, tmp_path, monkeypatch
+):
+    """Without it, the folder would count as results that need no audit."""
+    copy = importing._copy_submission
+
+    def remove_manifest_then_copy(source, target):
+        (submission_folder / "submission.json").unlink()
+        copy(source, target)
+
+    monkeypatch.setattr(importing, "_copy_submission", remove_manifest_then_copy)
+    result = run_inline("results", "import", "sent", "--results", "ours")
+    assert result.returncode == 2 and "changed while it was copied" in result.stderr
+    assert not (tmp_path / "ours").exists()
+
+
 @pytest.mark.parametrize("limit", ["_MAX_SUBMISSION_BYTES", "_MAX_SUBMISSION_ENTRIES"])
 def test_a_submission_that_is_too_large_is_not_imported(
     submission_folder, run_inline, tmp_path, monkeypatch, limit

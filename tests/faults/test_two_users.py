@@ -78,6 +78,12 @@ def make_link_of_mallory(results):
     os.lchown(results / "runs", MALLORY, MALLORY)
 
 
+def link_to_results(folder, results):
+    """In `folder`, make a link to the folder of a new results folder."""
+    (folder / "alice").symlink_to(make(results.parent / "home", ALICE))
+    make(folder / "alice" / "results", ALICE)
+
+
 FOREIGN_RESULTS = {
     "Mallory's folder that all may write": (
         lambda results: make(results, MALLORY, 0o1777),
@@ -106,8 +112,15 @@ FOREIGN_RESULTS = {
         )
         for name in ("runs", "jobs", "certificates", "tuned", "records", "packs", "origins")
     },
+    "a link that all may replace": (
+        lambda results: link_to_results(make(results.parent / "open", ALICE, 0o777), results),
+        "open is writable by all users",
+    ),
     "Mallory's link to Alice's folder": (make_link_of_mallory, "runs belongs to another user"),
 }
+
+
+PLANTED_RESULTS = ("open/results", "open/alice/results")
 
 
 @pytest.mark.parametrize("case", FOREIGN_RESULTS)
@@ -115,7 +128,7 @@ def test_results_folder_that_others_control_is_refused(shared, source, case):
     plant, reason = FOREIGN_RESULTS[case]
     results = shared / "results"
     plant(results)
-    folder = next(shared.glob("open/results"), results)
+    folder = next((p for p in map(shared.joinpath, PLANTED_RESULTS) if p.exists()), results)
     before = list_tree(shared)
     completed = run_as(ALICE, "results", "import", source, "--results", folder, folder=shared)
     assert_refused(completed, reason, "--results")

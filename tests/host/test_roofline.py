@@ -50,6 +50,12 @@ def peaks():
     return roofline.measure_peaks(THREADS)
 
 
+def test_peaks_do_not_depend_on_modules_in_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    assert roofline._try_in_process(THREADS, "", 0.01, (64,))
+
+
 def test_measured_peaks_are_plausible_for_a_processor(peaks):
     """The bounds per core are 64 float32 operations per cycle at 6 GHz, and 400 GB/s."""
     assert 1e8 < peaks["float32"] < 64 * 6e9

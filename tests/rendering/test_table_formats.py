@@ -35,6 +35,7 @@ HOSTILE_TEXTS = [
     "=cmd|' /C calc'!A0",
     " \t=1+1",
     "@SUM(1)",
+    "text; =1+1",
     "\x1b[31mred\x1b]0;title\x07\x9b2J",
     "\u202egnp.exe\u2066\u200f",
     "- item",
@@ -213,7 +214,7 @@ def test_latex_contains_only_allowed_commands(hostile_tables):
 def test_csv_contains_no_spreadsheet_formulas(hostile_tables):
     for text in render_all(hostile_tables, "csv"):
         for line in csv.DictReader(io.StringIO(text)):
-            assert not any(field.lstrip().startswith(tuple("=+-@")) for field in line.values())
+            assert not any(re.search(r"(^|;)\s*[=+\-@]", field) for field in line.values())
 
 
 def test_json_is_ascii_and_keeps_the_text(hostile_tables):

@@ -54,8 +54,8 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
     - The owner must be this user or root. If root runs xfbench, the owner does not matter.
     - The group may write if it is this user's private group, which has no other member.
     - Folders of the group `XFBENCH_TRUSTED_GROUP` may belong to its members and be writable by it.
-    - Folders above may not be writable by all users without a sticky bit. Their owners and groups
-      are trusted.
+    - Folders above may not be writable by all users without a sticky bit, nor may those that have
+      a symbolic link on the way. Their owners and groups are trusted.
     - A folder in `XFBENCH_TRUSTED_FOLDERS` is accepted, and so are those above it.
     """
     try:
@@ -78,9 +78,25 @@ def require_private(folder: Path, advice: str, *, sticky: bool = False) -> None:
         raise UsageError(f"{folder} is writable by all users: chmod o-w it, or {advice}")
     if mode & stat.S_IWGRP and not is_trusted and not _is_private_group(folder, status.st_gid):
         raise UsageError(f"{folder} is writable by its group: chmod -R g-w it, or {advice}")
-    for parent in folder.resolve().parents if os.geteuid() else ():
+    for parent in _list_folders_above(folder.absolute()) if os.geteuid() else ():
         if parent.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
             raise UsageError(f"{parent} is writable by all users: chmod +t it, or {advice}")
+
+
+def _list_folders_above(path: Path) -> list[Path]:
+    """Return all folders that have a part of the path, or of a symbolic link on the way to it.
+
+    The path must be absolute.
+    """
+    found: list[Path] = []
+    place = Path(path.anchor)
+    for part in path.parts[1:]:
+        found += [place, *place.parents]
+        place /= part
+        if place.is_symlink():
+            found += _list_folders_above(place.parent / place.readlink())
+        place = place.resolve()
+    return list(dict.fromkeys(found))
 
 
 def _describe_exemption(folder: Path) -> str:

@@ -108,16 +108,14 @@ def compare(
     limits = _parse_limits(fail_on or (), must_find)
     folder = paths.results(results)
     conditions = tuple(parse_record_filters(where, framework, workload))
-    if a is None and not against_itself:
+    if (a is None or b is None) and not against_itself:
         raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
+    if b is not None and against_itself:
+        raise UsageError("--self compares A with itself: remove B")
     side_a = comparison.Side.parse(a, folder, conditions)
     check_listed_names_in_folder(side_a.folder, conditions)
-    if against_itself:
-        if b is not None:
-            raise UsageError("--self compares A with itself: remove B")
+    if b is None:
         comparisons, gaps = _compare_with_itself_and_print(side_a, as_json), []
-    elif b is None:
-        raise UsageError("compare needs two sides, or --self: see xfbench compare --help")
     else:
         result = comparison.compare(side_a, comparison.Side.parse(b, folder, conditions))
         comparisons, gaps = result.comparisons, result.gaps

@@ -108,8 +108,7 @@ def list_(
             fail_without_match(record_index, conditions)
     for line in record_index.damaged:
         say(line)
-    is_cut = bool(limit and len(records) == limit < match_count)
-    cut_note = f"{limit} of {match_count} records: --limit 0 shows all" * is_cut
+    cut_note = f"{limit} of {match_count} records: --limit 0 shows all" * (0 < limit < match_count)
     _print_records(records, _read_origins(store), cut_note, as_json)
 
 
@@ -468,6 +467,15 @@ def submit(
     )
 
 
+_BundleOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Folder of `run --bundle` after it was run on another machine, or its archive.",
+    ),
+]
+
+
 @app.command("import")
 def import_(
     sources: Annotated[
@@ -478,13 +486,7 @@ def import_(
             show_default=False,
         ),
     ] = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Folder of `run --bundle` after it was run on another machine, or its archive.",
-        ),
-    ] = None,
+    bundle: _BundleOption = None,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -62,14 +62,14 @@ def create_virtual_environment(
     `say` receives a progress line. Raises UnavailableError if the adapter's version of Python is
     not found, and CommandError if uv fails for another reason.
     """
-    uv, variables = find_uv_bin(), _build_uv_variables()
+    variables = _build_uv_variables()
     python_version = adapter.environment.python
     once = ", ".join(filter(None, ["once", adapter.environment.size]))
     say(f"{adapter.name}: installing {adapter.title} ({once})")
     try:
-        processes.output(
-            [uv, "venv", "--quiet", "--no-project", "--python", python_version, str(folder)],
-            environment=variables,
+        run_uv(
+            ["venv", "--quiet", "--no-project", "--python", python_version, str(folder)],
+            variables,
             timeout=300,
         )
     except processes.CommandError as error:
@@ -93,7 +93,7 @@ def _install_wheels(
 
     Raises CommandError if all attempts fail, with the message of the last one.
     """
-    command = [find_uv_bin(), "pip", "install", *_ONLY_LOCKED_WHEELS, *options]
+    command = ["pip", "install", *_ONLY_LOCKED_WHEELS, *options]
     command += ["--requirements", str(lock)]
     default_index_only = {k: v for k, v in variables.items() if k not in _EXTRA_INDEXES}
     environments = [variables]
@@ -104,11 +104,21 @@ def _install_wheels(
         attempts += [([*command, *fallback], environment) for environment in environments]
     for number, (attempt, environment) in enumerate(attempts, start=1):
         try:
-            processes.output(attempt, environment=environment, timeout=3600)
+            run_uv(attempt, environment, timeout=3600)
             return
         except processes.CommandError:
             if number == len(attempts):
                 raise
+
+
+def run_uv(words: Sequence[str], variables: Mapping[str, str], *, timeout: float) -> None:
+    """Run uv with these words and environment variables. Raises CommandError if it fails.
+
+    uv reads settings, and takes virtual environments, of its working folder and of all folders
+    above. These may belong to others, so it runs in the root folder.
+    """
+    command = [find_uv_bin(), *words]
+    processes.output(command, environment=variables, cwd=Path("/"), timeout=timeout)
 
 
 def reports_missing_python(error: processes.CommandError) -> bool:

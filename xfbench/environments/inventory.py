@@ -7,11 +7,9 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-from uv import find_uv_bin
-
 from xfbench.base import processes, tool_output
 from xfbench.base.errors import UnavailableError
-from xfbench.base.process_variables import Purpose
+from xfbench.base.process_variables import Purpose, select_variables
 from xfbench.environments import environment, installer
 from xfbench.model import adapter
 
@@ -95,9 +93,9 @@ def _find_creation_obstacle(described: adapter.Adapter) -> str | None:
             return f"its packages are for x86_64, this machine is {platform.machine()}: {instead}"
         return None
     try:
-        processes.output(
-            [find_uv_bin(), "python", "find", source.python],
-            purpose=Purpose.PACKAGES,
+        installer.run_uv(
+            ["python", "find", "--system", "--no-project", source.python],
+            select_variables(Purpose.PACKAGES),
             timeout=60,
         )
     except processes.CommandError as error:

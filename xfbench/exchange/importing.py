@@ -71,6 +71,8 @@ def _import_submission(
     with tempfile.TemporaryDirectory(prefix="xfbench-submission-") as scratch:
         copy = Path(scratch) / source.absolute().name
         _copy_submission(source, copy)
+        if not submission.is_submission(copy):
+            raise UsageError(f"{source} changed while it was copied: {_NOTHING_IMPORTED}")
 
         def name_source(text: str) -> str:
             return text.replace(str(copy), str(source))

@@ -159,7 +159,7 @@ def _measure_memory_copy(source: Node, target: Node, job: Mapping[str, Any]) -> 
         is_same_socket = source.socket == target.socket
         link = "within the socket" if is_same_socket else "between sockets"
     speed = LinkSpeed("memory", source.name, target.name, link)
-    command = [sys.executable, "-m", "xfbench.worker.memory_copy", json.dumps(job)]
+    command = [sys.executable, "-P", "-m", "xfbench.worker.memory_copy", json.dumps(job)]
     try:
         printed = processes.output(command, purpose=Purpose.MEASUREMENT, timeout=_TIMEOUT_S)
         reply = tool_output.read_json_object(printed)
@@ -209,6 +209,7 @@ def _measure_in_framework(job: Mapping[str, Any]) -> dict[str, Any]:
     printed = processes.output(
         [str(framework.interpreter), "-m", module, json.dumps(job)],
         environment={**variables, "PYTHONPATH": str(archive)},
+        cwd=archive.parent,  # "-m" imports from the working folder first
         timeout=_TIMEOUT_S,
     )
     return tool_output.read_json_object(printed)

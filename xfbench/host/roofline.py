@@ -238,7 +238,10 @@ def _try_in_process(
     kernel_variables = {_KERNEL_VARIABLE: kernels} if kernels else {}
     with suppress(XfbenchError):
         printed = processes.output(
-            [sys.executable, "-m", "xfbench.host.roofline", *map(str, (threads, seconds, *sizes))],
+            [
+                *(sys.executable, "-P", "-m", "xfbench.host.roofline"),
+                *map(str, (threads, seconds, *sizes)),
+            ],
             environment={**select_variables(Purpose.MEASUREMENT), **kernel_variables},
             timeout=300,
         )

@@ -55,7 +55,8 @@ _NO_LABEL = re.compile(r"[^a-z0-9]+")
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9:._/+-]*")
 _LABEL_LINE = re.compile(r"^\\label\{(.*)\}$", re.MULTILINE)
 _NOTES_BELOW_TABLE = re.compile(r"\\end\{table\}\n((?:\{\\par[^\n]*\n+)+)")
-_FORMULA_STARTS = ("=", "+", "-", "@")
+# The start of a formula. In some languages, spreadsheets end a field at a semicolon.
+_FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@])")
 
 
 @dataclass(frozen=True)
@@ -495,7 +496,7 @@ def escape_csv_formula(value: object) -> object:
     if not isinstance(value, str):
         return value
     text = make_legible(value, len(value))
-    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
+    return _FORMULA.sub(r"\1'", text)
 
 
 def to_csv(lines_with_same_keys: Sequence[Mapping[str, object]]) -> str:
