@@ -72,6 +72,7 @@ CASES = [
     "Labels that begin at 1",
     "Symbolic links inside a source",
     "TFRecord shards of other tools",
+    "TFRecord features with other names",
     "RecordIO without index, in parts, with label vectors",
     "Truncated images",
     "Classes without test images",

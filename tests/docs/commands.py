@@ -129,6 +129,10 @@ RUN_BY_OTHER_TESTS = {
     "xfbench tune --framework torch --workload lenet --show": (
         "needs a confirmed search: tests/cli/test_tune.py"
     ),
+    "xfbench data convert tfrecord:/scratch/plants data/plants --size 256 "
+    "--pattern 'train-*-of-00064' --pattern 'val-*' --features image=jpg,label=species": (
+        "needs TFRecord files: tests/datasets/test_as_found.py"
+    ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
     **{
         f"xfbench study run {page.stem} --size laptop": "at size smoke: tests/studies/test_smoke.py"
