@@ -62,6 +62,7 @@ CASES = [
     # Data sets and their readers
     "Resuming from another data set",
     "Two file systems of one kind",
+    "Lustre files with different stripe counts",
     "Orders of two seeds",
     "Images in other formats and in nested folders",
     "Validation sets by their usual names",
