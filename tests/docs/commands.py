@@ -175,6 +175,8 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # Commands without --dry-run that start a framework or watch the machine, and those that read what
 # such a command writes.
 ONLY_PARSED = (
+    "xfbench data convert tfrecord:/scratch/plants data/plants --size 256 "
+    "--pattern 'train-*-of-00064' --pattern 'val-*' --features image=jpg,label=species",
     "xfbench results import --bundle DIR/kit.tar.gz",
     "xfbench compare ranks=4 ranks=1",
     "xfbench compare allocator=jemalloc allocator=system --results allocators",
