@@ -19,6 +19,8 @@ CASES = [
     "Times to train",
     "Node names in a ReFrame report",
     "pytest-benchmark reports, old and new",
+    "Numbers written as texts",
+    "Line of a log that cannot be read",
     "Published figures without any measurement",
     # Terminals and processes
     "Process name cut inside a character",
