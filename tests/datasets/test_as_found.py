@@ -895,6 +895,13 @@ def test_record_files_are_recognized(prepare, run_inline, tmp_path, form, name):
     assert f"has files of {form} and folders with images" in message
 
 
+@pytest.mark.parametrize("kind", ["imagenet", "folder"])
+def test_prepare_names_the_command_for_record_files(refuse, tmp_path, kind):
+    place_records("tfrecord", tmp_path / "in" / "train-00000-of-00001", 1)
+    message = refuse(kind, tmp_path / "in")
+    assert f"use `xfbench data convert tfrecord:{tmp_path / 'in'} TO`" in message
+
+
 def test_names_of_classes_come_from_a_file(prepare, run_inline, tmp_path):
     source, names = f"tfrecord:{tmp_path / 'in'}", tmp_path / "names.txt"
     place_records("tfrecord", tmp_path / "in" / "train.tfrecord", 3, labels=[1, 2, 3])

@@ -122,10 +122,8 @@ def prepare(
     with _raise_data_errors_as_usage_errors():
         if source is None or name == "digits":
             data_source = sources.open_bundled_digits()
-        elif classes:
-            data_source = sources.open_imagenet(source, classes)
         else:
-            data_source = sources.PUBLISHED[name](source)
+            data_source = sources.open_published(name, source, classes)
         _make_data_set(
             _rename_source(data_source, set_name), to, format, settings, skip_damaged, as_json
         )

@@ -712,3 +712,21 @@ PUBLISHED: dict[str, Callable[[Path], Source]] = {
     "imagenet": open_imagenet,
     "folder": open_image_folder,
 }
+
+
+def open_published(name: str, root: Path, class_count: int | None = None) -> Source:
+    """Open the data set `name` of PUBLISHED in the folder `root`.
+
+    `class_count` is the number of ImageNet classes to open; None opens all. Raises Damaged with the
+    right command if `root` has files of another tool instead.
+    """
+    try:
+        return open_imagenet(root, class_count) if class_count else PUBLISHED[name](root)
+    except Damaged as error:
+        is_other = root.is_dir() and not _has_folders_with_images(root)
+        if not is_other or not (format_name := foreign.recognize_format(root)):
+            raise
+        raise Damaged(
+            f"{error}. {root} has files of {format_name}: "
+            f"use `xfbench data convert {format_name}:{root} TO`"
+        ) from error
