@@ -19,6 +19,8 @@ CASES = [
     "Times to train",
     "Node names in a ReFrame report",
     "pytest-benchmark reports, old and new",
+    "Numbers written as texts",
+    "Line of a log that cannot be read",
     "Published figures without any measurement",
     # Terminals and processes
     "Process name cut inside a character",
@@ -62,6 +64,7 @@ CASES = [
     # Data sets and their readers
     "Resuming from another data set",
     "Two file systems of one kind",
+    "Lustre files with different stripe counts",
     "Orders of two seeds",
     "Images in other formats and in nested folders",
     "Validation sets by their usual names",
@@ -72,6 +75,7 @@ CASES = [
     "Labels that begin at 1",
     "Symbolic links inside a source",
     "TFRecord shards of other tools",
+    "TFRecord features with other names",
     "RecordIO without index, in parts, with label vectors",
     "Truncated images",
     "Classes without test images",

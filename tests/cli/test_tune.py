@@ -250,6 +250,22 @@ def test_dry_run_lists_rungs_and_launch_limits(run_process, odd_framework, tmp_p
     assert {*tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ("0s", "--budget 0s: '0s' must be more than zero"),
+        ("0", "--budget 0: '0' must be more than zero"),
+        ("0.0h", "--budget 0.0h: '0.0h' must be more than zero"),
+        ("-5m", "--budget -5m: '-5m' is not a duration"),
+        ("soon", "--budget soon: 'soon' is not a duration"),
+        (f"{'9' * 400}s", "is not a duration"),
+    ],
+)
+def test_a_budget_that_is_no_duration_is_refused(run_inline, budget, words):
+    outcome = run_inline(*TUNE.split(), f"--budget={budget}", "--dry-run")
+    assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
+
+
 def test_dry_run_warns_of_a_budget_below_the_first_rung(run_process, odd_framework):
     over = f"{SMALL} {OVER} --dry-run"
     outcome = run_process("tune", *over.split(), "--budget", "20s")

@@ -498,6 +498,159 @@ def test_features_of_other_tools_are_read(prepare, run_inline, tmp_path):
         assert words in convert(run_inline, tmp_path, source)
 
 
+def sample_values(folder, split="train"):
+    """The first byte of each image, as `write_records` numbers them."""
+    return [int(sample.image[0, 0, 0]) for sample in open_prepared(folder).splits[split]]
+
+
+@pytest.mark.case("TFRecord shards of other tools")
+@pytest.mark.parametrize(
+    "names, patterns, counts",
+    [  # each file has three samples, the first a multiple of 3
+        (["part-r-0", "part-r-1", "part-r-1.idx", "_SUCCESS"], ["part-r-*"], [[0, 3], None]),
+        (["train", "val", "train.idx"], ["train*"], [[0], None]),
+        (["train.tfrecord", "train-0-of-1", "val-0-of-1"], ["*-0-of-1"], [[3], [6]]),
+        (
+            ["train-0-of-2", "train-1-of-2", "train-0-of-1", "validation-0-of-1"],
+            ["train-*-of-2", "validation-*"],
+            [[0, 3], [9]],
+        ),
+        (["a/x-1.bin", "a/x-0.bin", "b/test-0.bin"], ["*/*.bin"], [[3, 0], [6]]),
+        (["a/x-1.bin", "a/x-0.bin", "a/y.bin"], ["a/x-*"], [[3, 0], None]),
+        (["a/train/1.bin", "a/train/0.bin", "a/val/0.bin"], ["**/*.bin"], [[3, 0], [6]]),
+        (["train-0-of-3", "train-1-of-3", "train-2-of-3"], ["train-[12]-of-*"], [[3, 6], None]),
+    ],
+)
+def test_patterns_select_record_files(prepare, tmp_path, names, patterns, counts):
+    for number, name in enumerate(names):
+        place_records("tfrecord", tmp_path / "in" / name, 3, first=3 * number)
+    options = [word for pattern in patterns for word in ("--pattern", pattern)]
+    source = f"tfrecord:{tmp_path / 'in'}"
+    manifest, _ = prepare("", source, *options, command=("convert",))
+    assert manifest["patterns"] == patterns
+    train, test = counts
+    assert sample_values(tmp_path / "out")[::3] == train
+    assert ("test" in manifest["splits"]) is (test is not None)
+    assert test is None or sample_values(tmp_path / "out", "test")[::3] == test
+
+
+@pytest.mark.parametrize(
+    "names, options, words",
+    [
+        (
+            ["train-0-of-3", "train-2-of-3", "train-1-of-2"],
+            ["--pattern", "train-*-of-3"],
+            "shards are missing from the sequence that begins with train-0-of-3",
+        ),
+        (
+            ["a.bin", "b.bin"],
+            ["--pattern", "train-*"],
+            "--pattern train-* matches no tfrecord files in",
+        ),
+        (["a.bin", "b.bin"], ["--pattern", "c*", "--pattern", "a*"], "which has a.bin, b.bin"),
+        (["xtrain-0"], ["--pattern", "train-*"], "matches no tfrecord files"),  # anchored
+        (["a/train-0"], ["--pattern", "train-*"], "matches no tfrecord files"),
+        (["a.bin"], ["--pattern", "../*"], "expected a pattern of paths below the source"),
+        (["a.bin"], ["--pattern", "/tmp/*"], "expected a pattern of paths below the source"),
+        (["a.bin"], ["--pattern", ""], "expected a pattern of paths below the source"),
+        (["a.bin"], ["--features", "picture=x"], "expected image=NAME, label=NAME, or both"),
+        (["a.bin"], ["--features", "image=x,image=y"], "expected image=NAME, label=NAME, or both"),
+        (["a.bin"], ["--features", "image="], "expected image=NAME, label=NAME, or both"),
+        (["a.bin"], ["--features", ""], "expected image=NAME, label=NAME, or both"),
+    ],
+)
+def test_doubtful_selections_are_refused(run_inline, tmp_path, names, options, words):
+    for name in names:
+        place_records("tfrecord", tmp_path / "in" / name, 1)
+    source = f"tfrecord:{tmp_path / 'in'}"
+    outcome = run_inline("data", "convert", source, tmp_path / "out", *options)
+    assert outcome.returncode == 2 and words in outcome.stderr, outcome.stderr
+
+
+@pytest.mark.parametrize("form", ["folder", "lmdb", "recordio", "", "prepared"])
+def test_selections_without_effect_are_refused(run_inline, tmp_path, picture, form):
+    if form == "prepared":
+        place_records("tfrecord", tmp_path / "a" / "train.tfrecord", 1)
+        run_inline("data", "convert", f"tfrecord:{tmp_path / 'a'}", tmp_path / "in")
+    else:
+        write(tmp_path / "in" / "ant" / "1.jpg", picture(1))
+    source = (
+        f"{form}:{tmp_path / 'in'}" if form in ("folder", "lmdb", "recordio") else tmp_path / "in"
+    )
+    for option, value in (("--pattern", "a*"), ("--features", "label=x")):
+        if (form, option) != ("recordio", "--pattern"):
+            outcome = run_inline("data", "convert", source, tmp_path / "out", option, value)
+            assert outcome.returncode == 2 and f"{option} works only with" in outcome.stderr
+
+
+def test_patterns_select_recordio_files(prepare, tmp_path):
+    for number, name in enumerate(("train_a.rec", "train_b.rec", "val.rec")):
+        place_records("recordio", tmp_path / "in" / name, 3, first=3 * number)
+    source = f"recordio:{tmp_path / 'in'}"
+    options = ("--pattern", "train_b*", "--pattern", "val*")
+    prepare("", source, *options, command=("convert",))
+    assert sample_values(tmp_path / "out") == [3, 4, 5]
+    assert sample_values(tmp_path / "out", "test") == [6, 7, 8]
+
+
+@pytest.mark.case("TFRecord features with other names")
+def test_features_may_have_any_name(prepare, run_inline, tmp_path, picture):
+    features = {"image": picture(9), "jpg": picture(1), "label": 7, "cls, fine": 0}
+    write_examples(tmp_path / "in" / "train.tfrecord", features, {**features, "label": 8})
+    source = f"tfrecord:{tmp_path / 'in'}"
+    manifest, _ = prepare("", source, "--features", "IMAGE=jpg", command=("convert",))
+    assert manifest["features"] == {"image": "jpg"}
+    [first, second] = open_prepared(tmp_path / "out").splits["train"]
+    assert [first.label, second.label] == [7, 8]
+    assert np.array_equal(decode_pixels(first), decode_pixels(Sample("", 0, picture(1))))
+    del features["image"], features["label"]
+    write_examples(tmp_path / "in" / "train.tfrecord", features)
+    (tmp_path / "out").rename(tmp_path / "first")
+    for names, words in (
+        ("image=jpeg", "it has no feature jpeg, only cls, fine, jpg: choose one"),
+        ("label=class", "it has no feature image/encoded, image, image_raw, encoded, only cls"),
+        ("image=jpg", "it has no feature image/class/label, label, class, image/label, only cls"),
+    ):
+        for skip in ((), ("--skip-damaged",)):
+            line = ["data", "convert", source, tmp_path / "out", "--features", names, *skip]
+            outcome = run_inline(*line)
+            assert outcome.returncode == 2, outcome.stderr
+            assert f"train.tfrecord, record 0: {words}" in outcome.stderr
+
+
+def test_a_damaged_example_before_the_first_readable_one_can_be_skipped(prepare, tmp_path, picture):
+    path = tmp_path / "in" / "train.tfrecord"
+    write_examples(path, {"jpg": picture(1), "n": 0}, {"jpg": picture(1), "n": 0})
+    content = bytearray(path.read_bytes())
+    content[40] ^= 1
+    path.write_bytes(content)
+    options = ("--features", "image=jpg,label=n", "--skip-damaged")
+    manifest, _ = prepare("", f"tfrecord:{tmp_path / 'in'}", *options, command=("convert",))
+    assert count_samples(manifest) == {"train": 1}
+
+
+@pytest.mark.case("Resuming from another data set")
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        (["--features", "image=a"], ["--features", "image=b"]),
+        (["--pattern", "train.*", "--pattern", "val.*"], ["--pattern", "*"]),
+    ],
+)
+def test_an_interrupted_run_does_not_continue_with_another_selection(
+    prepare, run_inline, tmp_path, picture, first, second
+):
+    same = {"a": picture(1), "b": picture(1), "image": picture(1), "label": 0}
+    write_examples(tmp_path / "in" / "train.tfrecord", same)
+    write_examples(tmp_path / "in" / "val.tfrecord", {**same, "image/filename": b"a\tb"})
+    source = f"tfrecord:{tmp_path / 'in'}"
+    outcome = run_inline("data", "convert", source, tmp_path / "out", *first)
+    assert outcome.returncode == 2 and "its key" in outcome.stderr  # train is finished
+    write_examples(tmp_path / "in" / "val.tfrecord", same)
+    outcome = run_inline("data", "convert", source, tmp_path / "out", *second)
+    assert outcome.returncode == 0 and "starting from the beginning" in outcome.stderr
+
+
 def write_listed(root, picture, **lists):
     """Class folders "ant" and "bee" in `train` and `val`, and lists with these lines."""
     for name in ("train/ant/1.jpg", "train/bee/1.jpg", "val/ant/2.jpg", "val/bee/2.jpg"):
@@ -740,6 +893,13 @@ def test_record_files_are_recognized(prepare, run_inline, tmp_path, form, name):
     (tmp_path / "in" / "train_lmdb" / "data.mdb").rename(tmp_path / "in" / "train_lmdb" / "1.jpg")
     message = convert(run_inline, tmp_path, tmp_path / "in")
     assert f"has files of {form} and folders with images" in message
+
+
+@pytest.mark.parametrize("kind", ["imagenet", "folder"])
+def test_prepare_names_the_command_for_record_files(refuse, tmp_path, kind):
+    place_records("tfrecord", tmp_path / "in" / "train-00000-of-00001", 1)
+    message = refuse(kind, tmp_path / "in")
+    assert f"use `xfbench data convert tfrecord:{tmp_path / 'in'} TO`" in message
 
 
 def test_names_of_classes_come_from_a_file(prepare, run_inline, tmp_path):

@@ -129,6 +129,10 @@ RUN_BY_OTHER_TESTS = {
     "xfbench tune --framework torch --workload lenet --show": (
         "needs a confirmed search: tests/cli/test_tune.py"
     ),
+    "xfbench data convert tfrecord:/scratch/plants data/plants --size 256 "
+    "--pattern 'train-*-of-00064' --pattern 'val-*' --features image=jpg,label=species": (
+        "needs TFRecord files: tests/datasets/test_as_found.py"
+    ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
     **{
         f"xfbench study run {page.stem} --size laptop": "at size smoke: tests/studies/test_smoke.py"
@@ -171,6 +175,8 @@ HAS_DRY_RUN = re.compile(r"xfbench (run|tune|verify|study run|env create)\b")
 # Commands without --dry-run that start a framework or watch the machine, and those that read what
 # such a command writes.
 ONLY_PARSED = (
+    "xfbench data convert tfrecord:/scratch/plants data/plants --size 256 "
+    "--pattern 'train-*-of-00064' --pattern 'val-*' --features image=jpg,label=species",
     "xfbench results import --bundle DIR/kit.tar.gz",
     "xfbench compare ranks=4 ranks=1",
     "xfbench compare allocator=jemalloc allocator=system --results allocators",

@@ -62,7 +62,7 @@ def test_log_of_version_0_5_is_read(read_log):
     }
     assert {record.citation.title for record in records} == {"MLPerf Training log, resnet"}
     assert {record.status for record in records} == {"ok"}
-    assert "line 5: eval_accuracy is not a number" in completed.stderr
+    assert "line 5: eval_accuracy is not a number: 'about 0.8'" in completed.stderr
 
 
 @pytest.mark.case("MLPerf log, version 0.6", "Times to train")
@@ -120,7 +120,7 @@ def test_object_with_a_score_that_is_no_number_is_reported(read_log):
     ]
     figures, _, completed = read_log(lines, status=1)
     assert figures == {"eval accuracy": [0.25]}
-    assert "line 2: eval_accuracy is not a number (SEGM)" in completed.stderr
+    assert "line 2: eval_accuracy is not a number: 'high' (SEGM)" in completed.stderr
 
 
 @pytest.mark.case("Scores of several kinds under one key")
@@ -234,3 +234,59 @@ def test_scores_under_one_key_are_told_apart_by_their_metadata(read_log, key):
         "eval accuracy (FID)",
         "eval accuracy (CLIP)",
     }
+
+
+@pytest.mark.case("Numbers written as texts")
+def test_texts_that_are_numbers_are_scores(read_log):
+    texts = ["0.25", " 5e-1", "+.75", "1."]
+    lines = [
+        format_mllog("eval_accuracy", number, text, step_num=str(number))
+        for number, text in enumerate(texts)
+    ]
+    lines += [
+        format_mllog("tracked_stats", 9, {"throughput": "1250.5"}),
+        format_mllog("global_batch_size", 10, "256"),
+    ]
+    figures, records, _ = read_log(lines)
+    assert figures == {"eval accuracy": [0.25, 0.5, 0.75, 1.0], "throughput (median)": [1250.5]}
+    assert {record.figure.about.global_batch_size for record in records} == {256}
+    assert "line 1, eval_accuracy, step_num 0" in {
+        record.citation.where.removeprefix("log.txt: ") for record in records
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["1,5", "12 %", "0x1f", "1_000", "nan", "1e999", "\u0661", "", "-"]
+)
+def test_texts_that_may_mean_another_number_are_named(read_log, text):
+    lines = [format_mllog("eval_accuracy", 1, 0.25), format_mllog("eval_accuracy", 2, text)]
+    figures, _, completed = read_log(lines, status=1)
+    assert figures == {"eval accuracy": [0.25]}
+    assert f"line 2: eval_accuracy is not a number: {text!r}" in completed.stderr
+
+
+# A line that cannot be read, and the exit status if the other lines give figures.
+UNREADABLE_LINES = [
+    (':::MLLOG {"time_ms": 1600000000000, "key": "seed", "value": 4', 0),
+    (':::MLLOG {"key": "seed", "value": 4}', 0),
+    (format_mllog("seed", 2, 4)[30:], 0),
+    (":::MLL 1600000000.5 seed: {4}", 0),
+    (":::MLPv0.5.0 resnet soon (train.py:7) seed: 4", 0),
+    (':::MLLOG {"time_ms": 1600000000000, "key": "eval_accuracy", "value": 0.', 1),
+    (':::MLLOG {"time_ms": 1600000000000, "ke', 1),
+    (format_mllog("eval_accuracy", 2, 0.5)[30:], 1),
+    (":::MLL 1600000000.5 eval_accuracy: {4}", 1),
+    (":::MLPv0.5.0 resnet soon (train.py:7) eval_accuracy: 4", 1),
+    (":::MLPv0.5.0 resnet", 1),
+    (":::MLNEW 1", 1),
+    (':::MLLOG {"key": "seed", "value":::MLLOG {"key": "eval_error', 1),
+]
+
+
+@pytest.mark.case("Line of a log that cannot be read")
+@pytest.mark.parametrize(("line", "status"), UNREADABLE_LINES)
+def test_status_says_whether_an_unreadable_line_may_have_a_figure(read_log, line, status):
+    lines = [format_mllog("eval_accuracy", 1, 0.25), line]
+    figures, _, completed = read_log(lines, status=status)
+    assert figures == {"eval accuracy": [0.25]}
+    assert "log.txt: line 2: " in completed.stderr

@@ -273,3 +273,11 @@ def test_import_without_figures_says_what_the_file_has(run_inline, tmp_path, con
     assert completed.returncode == 2
     assert words in completed.stderr
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.case("Numbers written as texts")
+def test_texts_that_are_numbers_are_values(import_document):
+    report = make_report("4.1", make_case({"bandwidth": "123.4", "latency": "1,5"}, num_tasks="8"))
+    [record], completed = import_document(report, status=1)
+    assert record.figure.value == 123.4 and record.figure.about.ranks == 8
+    assert "latency: the value is not a number: '1,5'" in completed.stderr

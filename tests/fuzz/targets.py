@@ -27,7 +27,7 @@ from xfbench.base.processes import CommandError
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.environments import audit
 from xfbench.exchange import archive, figures
-from xfbench.host import machine, sites
+from xfbench.host import machine, sites, striping
 from xfbench.launchers import slurm
 from xfbench.model import adapter, provenance, worker_reply
 from xfbench.model.certificate import Certificate
@@ -449,6 +449,11 @@ TARGETS = {
         as_text_reader(lambda text: slurm.parse_job_listing(text, "7")),
         WORDS,
         [b"Hi\nJobId=7 JobName=x JobState=PENDING Reason=Priority\n"],
+    ),
+    "getstripe": Target(
+        as_text_reader(striping.parse_layouts),
+        (),
+        [b"/a\nlmm_stripe_count:  4\nlmm_stripe_size:   65536\n    lcme_flags:   init,^a\n"],
     ),
     "modules": Target(
         as_text_reader(tool_output.parse_variables), WORDS, [b"A=b c\0Hi, n=1\0X=1\n2\0"]

@@ -296,3 +296,13 @@ def test_a_new_setting_is_one_declaration(tmp_path):
         )
     )
     assert [request["niceness"] for request in shown["requests"]] == [7]
+
+
+def test_durations_are_more_than_zero_unless_their_minimum_is_zero():
+    durations = [each for each in settings.BY_NAME.values() if each.type is settings.DURATION]
+    assert {each.name for each in durations if each.minimum == 0} == {"min_time", "warmup_time"}
+    for each in durations:
+        assert each.minimum is not None  # `DURATION` accepts zero
+        if each.minimum:
+            with pytest.raises(UsageError, match="less than"):
+                each.parse("0s")

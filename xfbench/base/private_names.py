@@ -81,8 +81,8 @@ _MAX_NODE_FILE = 2**24  # bytes
 _MAX_SEARCHED = 2**16  # characters of a text
 _MIN_LETTERS = 2  # of names whose digits may vary
 # Also "000[12,13]", which is one number of each host.
-_DIGITS = re.compile(r"(?:\d+|\[[\d,\s-]*\])+")
-_DIGITS_PATTERN = r"(?<!\d)(?:\d+|\[[\d,\s-]*\])+"
+_DIGITS = re.compile(r"(?:\d|\[[\d,\s-]*\])+")
+_DIGITS_PATTERN = rf"(?<!\d){_DIGITS.pattern}"
 _LETTER_OR_DIGIT = re.compile("[A-Za-z0-9]")
 _LISTED_NAME = re.compile(r"[A-Za-z0-9_.-]+(?:\[[\d,\s-]*\][A-Za-z0-9_.-]*)*")
 _PARAMETER = re.compile(r"(?<![\w.$-])([A-Za-z_$][\w.$-]*)=(\S+)")

@@ -35,12 +35,18 @@ def parse_share(text: str) -> float:
     return share
 
 
-def parse_duration(text: str) -> float:
-    """Parse a duration in seconds: "90", "500ms", "90s", "10m" or "1.5h". Raises ValueError."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([a-z]*)", text)
+def parse_duration(text: str, *, may_be_zero: bool = False) -> float:
+    """Parse a duration in seconds: "90", "500ms", "90s", "10m" or "1.5h".
+
+    Raises ValueError if the text is no duration, or if it is zero and `may_be_zero` is false.
+    """
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]+)?) ?([a-z]*)", text)
     if not match or match[2] not in _DURATION_UNITS:
         raise ValueError(f"{text!r} is not a duration such as 90s, 10m or 1.5h")
-    return float(match[1]) * _DURATION_UNITS[match[2]]
+    seconds = float(match[1]) * _DURATION_UNITS[match[2]]
+    if not seconds and not may_be_zero:
+        raise ValueError(f"{text!r} must be more than zero")
+    return seconds
 
 
 def parse_named_values(text: str) -> dict[str, str]:

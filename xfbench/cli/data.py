@@ -122,10 +122,8 @@ def prepare(
     with _raise_data_errors_as_usage_errors():
         if source is None or name == "digits":
             data_source = sources.open_bundled_digits()
-        elif classes:
-            data_source = sources.open_imagenet(source, classes)
         else:
-            data_source = sources.PUBLISHED[name](source)
+            data_source = sources.open_published(name, source, classes)
         _make_data_set(
             _rename_source(data_source, set_name), to, format, settings, skip_damaged, as_json
         )
@@ -159,6 +157,23 @@ def convert(
             help="File with the names of the classes, one in a line, in the order of their labels."
         ),
     ] = None,
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pattern",
+            metavar="GLOB",
+            help="TFRecord or RecordIO files to read, relative to FROM, such as 'train-*-of-*' "
+            "(default: by their usual names). Repeat the option for several patterns.",
+        ),
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="image=NAME,label=NAME",
+            help="TFRecord features with the image and the label, or one of them (default: by "
+            "their usual names).",
+        ),
+    ] = None,
     skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -173,11 +188,12 @@ def convert(
         xfbench data convert tfrecord:/scratch/flowers data/flowers --size 256
         xfbench data check data/mnist-raw data/mnist-lmdb
     """
-    from xfbench.datasets import sources
+    from xfbench.datasets import foreign, sources
 
     settings = _parse_preprocessing_settings(format, size, fit, encode)
+    selection = foreign.parse_selection(patterns or [], features)
     with _raise_data_errors_as_usage_errors():
-        data_source = sources.open_data_set_as_source(source)
+        data_source = sources.open_data_set_as_source(source, selection)
         if label_offset:
             data_source = sources.shift_labels(data_source, label_offset)
         if classes_file:

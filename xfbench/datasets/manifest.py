@@ -64,6 +64,7 @@ class Manifest(_ManifestModel):
     - `classes`: names of the classes, in the order of their labels.
     - `shape`: (channels, height, width) if all images have the same shape, or None.
     - `source`: origin of the data set, such as its authors.
+    - `patterns`, `features`: the values of `--pattern` and `--features` for files of another tool.
     """
 
     schema_: Literal["xfbench.data/1"] = Field(default="xfbench.data/1", alias="schema")
@@ -74,6 +75,8 @@ class Manifest(_ManifestModel):
     splits: dict[Literal["train", "test"], Split]
     preprocessing: Preprocessing
     source: str
+    patterns: tuple[str, ...] = ()
+    features: dict[str, str] = Field(default_factory=dict)
 
     @property
     def samples_digest(self) -> str:

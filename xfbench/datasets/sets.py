@@ -25,6 +25,7 @@ class PreparedDataSet:
     def describe_for_request(self) -> PreparedSet:
         """Return what a request stores about the data set. Paths are not stored."""
         manifest, medium = self.manifest, media.describe_medium(self.folder)
+        stripes = f" ({media.describe_striping(medium.striping)})" if medium.striping else ""
         counts = {f"{name}_images": split.samples for name, split in manifest.splits.items()}
         return PreparedSet(
             digest=manifest.samples_digest,
@@ -32,7 +33,7 @@ class PreparedDataSet:
             channels=manifest.preprocessing.channels,
             classes=len(manifest.classes),
             shape=manifest.shape,
-            medium=f"{medium.file_system} on {medium.device}",
+            medium=f"{medium.file_system} on {medium.device}{stripes}",
             **counts,
         )
 

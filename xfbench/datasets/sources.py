@@ -14,7 +14,7 @@ import io
 import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import IO, Literal
@@ -67,6 +67,7 @@ class Source:
     - `before`: preprocessing of a data set that is already prepared, or None for other sources.
     - `remarks`: what the user should know, such as files that are left out.
     - `origin`: the folder of the source. It is compared before an interrupted run continues.
+    - `selection`: what is read from files of another tool. It is compared, too.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Source:
     before: Preprocessing | None = None
     remarks: tuple[str, ...] = ()
     origin: str = ""
+    selection: foreign.Selection = field(default_factory=foreign.Selection)
 
 
 class _ArraySamples(Sequence[Sample]):
@@ -598,21 +600,28 @@ def name_classes(source: Source, path: Path) -> Source:
     return replace(source, classes=tuple(names))
 
 
-def open_data_set_as_source(optional_format_and_folder: str) -> Source:
+def open_data_set_as_source(
+    optional_format_and_folder: str, selection: foreign.Selection | None = None
+) -> Source:
     """Open an existing data set: a prepared folder, or FORMAT:FOLDER from another tool.
+
+    `selection` is what to read from TFRecord or RecordIO files. Raises UsageError if it cannot be
+    applied to this source.
 
     - A prepared folder keeps its number of channels.
     - `folder:FOLDER` always has 3 channels.
     - In any other FORMAT:FOLDER, the first training image determines the number of channels.
     """
     format_name, colon, rest = optional_format_and_folder.partition(":")
+    selection = selection or foreign.Selection()
     if colon and format_name in prepared.FORMATS:
         root = Path(rest).expanduser()
+        selection.check(format_name)
         if format_name == "folder":
             return open_image_folder(root)
         if format_name == "raw":
             raise Damaged(f"{root}: raw pixels need a manifest: write the folder without raw:")
-        train, test, remarks = foreign.open_splits(root, format_name)
+        train, test, remarks = foreign.open_splits(root, format_name, selection)
         splits: dict[Split, Sequence[Sample]] = {"train": train}
         if test is not None:
             splits["test"] = test
@@ -627,13 +636,15 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
             f"{format_name} files",
             remarks=remarks,
             origin=str(root.resolve()),
+            selection=selection,
         )
     root = Path(optional_format_and_folder).expanduser()
     if not root.is_dir():
         formats = ", ".join(name for name in prepared.FORMATS if name != "raw")
         raise Damaged(f"{root} is not a folder, or FORMAT:FOLDER with one of {formats}")
     if not (root / "manifest.json").exists():
-        return _open_folder_without_manifest(root)
+        return _open_folder_without_manifest(root, selection)
+    selection.check(None)
     manifest = Manifest.read(root)
     prepared_set = prepared.open_prepared(root)
     preprocessing = manifest.preprocessing
@@ -645,6 +656,7 @@ def open_data_set_as_source(optional_format_and_folder: str) -> Source:
         manifest.source,
         before=preprocessing,
         origin=str(root.resolve()),
+        selection=foreign.Selection(manifest.patterns, manifest.features),
     )
 
 
@@ -674,7 +686,7 @@ def _count_channels(samples: Sequence[Sample]) -> int:
     raise first_error
 
 
-def _open_folder_without_manifest(root: Path) -> Source:
+def _open_folder_without_manifest(root: Path, selection: foreign.Selection) -> Source:
     """Open a folder that is no prepared data set: files of another tool, or class folders."""
     if format_name := foreign.recognize_format(root):
         if _has_folders_with_images(root):
@@ -682,7 +694,8 @@ def _open_folder_without_manifest(root: Path) -> Source:
                 f"{root} has files of {format_name} and folders with images: write which ones to "
                 f"read, {format_name}:{root} or folder:{root}"
             )
-        return open_data_set_as_source(f"{format_name}:{root}")
+        return open_data_set_as_source(f"{format_name}:{root}", selection)
+    selection.check(None)
     try:
         return open_image_folder(root)
     except Damaged as error:
@@ -699,3 +712,21 @@ PUBLISHED: dict[str, Callable[[Path], Source]] = {
     "imagenet": open_imagenet,
     "folder": open_image_folder,
 }
+
+
+def open_published(name: str, root: Path, class_count: int | None = None) -> Source:
+    """Open the data set `name` of PUBLISHED in the folder `root`.
+
+    `class_count` is the number of ImageNet classes to open; None opens all. Raises Damaged with the
+    right command if `root` has files of another tool instead.
+    """
+    try:
+        return open_imagenet(root, class_count) if class_count else PUBLISHED[name](root)
+    except Damaged as error:
+        is_other = root.is_dir() and not _has_folders_with_images(root)
+        if not is_other or not (format_name := foreign.recognize_format(root)):
+            raise
+        raise Damaged(
+            f"{error}. {root} has files of {format_name}: "
+            f"use `xfbench data convert {format_name}:{root} TO`"
+        ) from error

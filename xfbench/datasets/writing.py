@@ -143,6 +143,8 @@ def make_data_set(
                 splits=splits,
                 preprocessing=_combined_preprocessing(source, preprocessing),
                 source=source.note,
+                patterns=source.selection.patterns,
+                features=source.selection.features,
             )
             manifest.write(partial)
             for name in ("making.json", *(f"{split}.skipped" for split in splits)):
@@ -203,6 +205,8 @@ def _clear_and_store_settings_if_changed(
         "preprocessing": preprocessing.model_dump(mode="json"),
         "samples": {split: len(samples) for split, samples in source.splits.items()},
         "origin": source.origin,
+        "patterns": list(source.selection.patterns),
+        "features": source.selection.features,
         "files": {split: listing_digest(samples) for split, samples in source.splits.items()},
     }
     settings_file = partial / "making.json"

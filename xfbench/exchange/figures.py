@@ -131,8 +131,6 @@ def _describe_content(file: File) -> str:
         return f"it has the keys {list_keys(file.document)}"
     if file.document is not None:
         return f"it has a JSON value of type {type(file.document).__name__}"
-    if not file.content.strip():
-        return "it is empty"
     for beginning, description in _BEGINNINGS.items():
         if file.content.startswith(beginning):
             return description
@@ -140,6 +138,8 @@ def _describe_content(file: File) -> str:
         text = file.content.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
         return "it has binary data"
+    if not text:
+        return "it is empty"
     if text[0] in "{[":
         try:
             strict_json.parse(text)

@@ -14,7 +14,8 @@ from typing import Any
 from tabulate import tabulate
 
 from xfbench.base.errors import XfbenchError
-from xfbench.model.record import Medium, ReadRound, Reads
+from xfbench.host import striping
+from xfbench.model.record import Medium, ReadRound, Reads, Striping
 from xfbench.statistics import Interval, median_interval
 from xfbench.worker import mounts, pages, reading
 from xfbench.worker.page_cache import TOLERANCE
@@ -52,7 +53,8 @@ class Speed:
 def describe_medium(folder: Path) -> Medium:
     """Return the storage medium of `folder`. Raises UnreadableError if it cannot be read."""
     try:
-        return Medium.model_validate(mounts.storage_facts(folder))
+        facts = mounts.storage_facts(folder)
+        return Medium.model_validate({**facts, "striping": striping.read_striping(folder)})
     except OSError as error:
         raise UnreadableError(f"{folder}: {error.strerror}") from error
 
@@ -162,15 +164,24 @@ def format_byte_size(byte_count: int) -> str:
     return f"{byte_count} B"
 
 
+def describe_striping(striping_of_files: Sequence[Striping]) -> str:
+    """Return a short text, such as "4 stripes of 1 MiB". Empty if the striping is unknown."""
+    return " and ".join(
+        f"{part.count} stripe{'' if part.count == 1 else 's'} of {format_byte_size(part.bytes)}"
+        for part in striping_of_files
+    )
+
+
 def _format_medium_lines(medium: Medium, indent: str = "") -> list[str]:
     rotation = {True: ", rotating", False: ", not rotating", None: ""}[medium.rotational]
     disks = (
         f" of {' and '.join(medium.disks)}" if medium.disks not in ((), (medium.device,)) else ""
     )
+    stripes = f"; {describe_striping(medium.striping)}" if medium.striping else ""
     return [
         f"{indent}{medium.file_system} on {medium.device}{disks}{rotation}, "
         f"{format_byte_size(medium.free_bytes)} of {format_byte_size(medium.total_bytes)} free, "
-        f"blocks of {format_byte_size(medium.block_bytes)}; {','.join(medium.options)}",
+        f"blocks of {format_byte_size(medium.block_bytes)}; {','.join(medium.options)}{stripes}",
         *(
             line
             for lower_medium in medium.below

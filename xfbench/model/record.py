@@ -246,6 +246,17 @@ class Checkpoints(DocumentPart):
     differing: tuple[str, ...] = ()
 
 
+class Striping(DocumentPart):
+    """How Lustre distributes a file over its storage targets.
+
+    `count` is the number of stripes; 0: the data are on the metadata server.
+    `bytes` is the size of a stripe.
+    """
+
+    count: int
+    bytes: int
+
+
 class Medium(DocumentPart):
     """The medium of a data set. No field names a host, a user or a path.
 
@@ -255,6 +266,8 @@ class Medium(DocumentPart):
     `options` has only those mount options that cannot contain a name.
     `source_hash` distinguishes network file systems of one type without naming their servers; null:
     other file systems, or a record of an earlier version.
+    `striping` has the different stripings of up to 32 files on Lustre; empty: another file system,
+    or unknown.
     `below` describes the visible file systems that store the files of this one; for an overlay,
     the writable layer is first.
     """
@@ -268,6 +281,7 @@ class Medium(DocumentPart):
     total_bytes: int
     free_bytes: int
     source_hash: str | None = None
+    striping: tuple[Striping, ...] = ()
     below: tuple[Medium, ...] = ()
 
 

@@ -89,7 +89,8 @@ class PreparedSet(BaseModel):
     """A data set on disk (see `xfbench.datasets`): its samples and their storage.
 
     `shape` is (channels, height, width); null: images have different shapes.
-    `medium` is the file system and device that hold the data set, for example "ext4 on nvme".
+    `medium` is the file system and device that hold the data set, for example "ext4 on nvme". On
+    Lustre, the stripes are added if `lfs` tells them: "lustre on network (4 stripes of 1 MiB)".
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

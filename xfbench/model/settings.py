@@ -9,6 +9,7 @@ To add a setting, add a `Setting` here, run `make settings`, and use it where it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ SIZE = ValueType("size in bytes, such as 512MiB or 8GB", "int", quantities.parse
 DURATION = ValueType(
     "duration, such as 90s, 10m or 1.5h; a plain number is in seconds",
     "float",
-    quantities.parse_duration,
+    functools.partial(quantities.parse_duration, may_be_zero=True),  # its minimum decides
     "DURATION",
 )
 FOLDER = ValueType("folder", "str | Path", Path, "DIR")

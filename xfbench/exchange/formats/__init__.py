@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -92,8 +93,18 @@ def load_formats() -> list[Format]:
     return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in names]
 
 
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
+"""The text of a number. A comma, a unit or a per cent sign would leave its meaning open."""
+_SHOWN_CHARACTERS = 40
+
+
 def parse_number(value: Any) -> float | None:
-    """Return a JSON value as a float, or None if it is not a finite number."""
+    """Return a JSON value as a float, or None if it is not a finite number.
+
+    The value may be a text such as "123.4".
+    """
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip(" ")):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -104,9 +115,20 @@ def parse_number(value: Any) -> float | None:
 
 
 def parse_positive_integer(value: Any) -> int | None:
-    """Return a JSON value if it is an integer from 1 to 2**53 - 1, otherwise None."""
+    """Return a JSON value if it is an integer from 1 to 2**53 - 1, otherwise None.
+
+    The value may be a text such as "256".
+    """
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,16}", value):
+        value = int(value)
     is_integer = isinstance(value, int) and not isinstance(value, bool)
     return value if is_integer and 1 <= value < 2**53 else None
+
+
+def quote_value(value: Any) -> str:
+    """Return the beginning of a JSON value in quotes, to say what is not a number."""
+    text = str(value)
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…")
 
 
 def keep_nonempty_text(value: Any) -> str | None:

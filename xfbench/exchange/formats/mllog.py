@@ -32,6 +32,7 @@ from xfbench.exchange.formats import (
     parse_number,
     parse_positive_integer,
     parse_time,
+    quote_value,
     supported_workload_and_framework,
 )
 
@@ -51,6 +52,11 @@ _SPEED_UNITS = {"throughput": "", "samples_per_sec": "samples/s", "samples_per_s
 _EVALUATION_KEYS = ("eval_accuracy", "eval_error", "eval_loss")
 _OPENING_KEYS = ("cache_clear", "run_clear_caches", "init_start", "submission_benchmark")
 _SUBMISSION_KEYS = ("benchmark", "division", "org")
+_FIGURE_KEYS = (
+    *("run_start", "run_stop", "epoch_start", "epoch_stop", "tracked_stats"),
+    *(*_EVALUATION_KEYS, *_SPEED_UNITS),
+)
+_KEY_OF_LINE = re.compile(r'"key": *"[\w.-]+"|\s[\d.]+\s+[\w.-]+:\s*\{|\([^()]*:\d+\)\s+[\w.-]+')
 _METRIC_KEYS = (
     *("metric", "metric_name", "metric_type", "name", "type", "kind", "task", "dataset", "split"),
     "subset",
@@ -177,7 +183,8 @@ def _read_events(file: File) -> Iterator[_Event | Missed]:
             yield Missed(f"line {number}", "the line is too long")
             continue
         if _is_event_without_mark(line[: mark.start()] if mark else line):
-            yield Missed(f"line {number}", "the line has lost its beginning (':::MLLOG')")
+            reason = "the line has lost its beginning (':::MLLOG')"
+            yield Missed(f"line {number}", reason, fault=_may_have_figure(line))
         if line.count(":::ML") > _MAX_MARKS:
             yield Missed(f"line {number}", "the line has too many events")
             continue
@@ -198,6 +205,11 @@ def _is_event_without_mark(text: str) -> bool:
     return ('"key":' in text and has_clock) or ('"value":' in text and '"metadata": {' in text)
 
 
+def _may_have_figure(text: str) -> bool:
+    """Return whether the text of an unreadable event may have a figure: its key decides."""
+    return not _KEY_OF_LINE.search(text) or any(key in text for key in _FIGURE_KEYS)
+
+
 def _parse_event(line: int, mark: str, text: str, start: int) -> tuple[_Event | Missed, int]:
     """Return the event whose mark ends at `start` in the line `text`, and where the event ends.
 
@@ -216,7 +228,8 @@ def _parse_event(line: int, mark: str, text: str, start: int) -> tuple[_Event | 
     except ValueError as error:
         problem = str(error)
     next_mark = _MARK.search(text, start)
-    return Missed(f"line {line}", problem), next_mark.start() if next_mark else len(text)
+    end = next_mark.start() if next_mark else len(text)
+    return Missed(f"line {line}", problem, fault=_may_have_figure(text[start:end])), end
 
 
 def _parse_object(text: str, start: int, mark: str) -> tuple[dict[str, Any], int]:
@@ -314,7 +327,7 @@ def _add_event(run: _Run, event: _Event) -> Iterator[Missed]:
         stats = as_object(value) if key == "tracked_stats" else {key: value}
         for name in sorted(_SPEED_UNITS.keys() & stats.keys()):
             if parse_number(stats[name]) is None:
-                yield Missed(location, f"{name} is not a number")
+                yield Missed(location, f"{name} is not a number: {quote_value(stats[name])}")
             else:
                 run.speeds[name].append(event)
     else:
@@ -341,8 +354,12 @@ def _read_scores(event: _Event) -> list[_Evaluation]:
     ]
     numbers = {name: parse_number(score) for name, score in scores.items()}
     if not numbers or None in numbers.values():
-        bad = ", ".join(name for name, number in numbers.items() if number is None)
-        raise ValueError(f"{event.key} is not a number" + f" ({bad})" * (bad not in ("", "value")))
+        bad_values = ", ".join(
+            f"{quote_value(scores[name])}{'' if name == 'value' else f' ({name})'}"
+            for name, number in numbers.items()
+            if number is None
+        )
+        raise ValueError(f"{event.key} is not a number: {bad_values or 'it has no value'}")
     return [
         _Evaluation(event, " ".join([*metrics, *([name] if name != "value" else [])]), number)
         for name, number in numbers.items()

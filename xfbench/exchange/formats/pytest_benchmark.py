@@ -24,6 +24,7 @@ from xfbench.exchange.formats import (
     parse_number,
     parse_positive_integer,
     parse_time,
+    quote_value,
     supported_workload_and_framework,
 )
 from xfbench.exchange.replay import ReplayTimer
@@ -68,9 +69,8 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         values = [parse_number(raw_value) for raw_value in as_list(stats.get("data"))]
         rounds_s = [round_time / per_second for round_time in values if round_time is not None]
         if value is None:
-            yield Missed(
-                location, f"the stats have no numeric median; they have {list_keys(stats)}"
-            )
+            found = quote_value(stats["median"]) if "median" in stats else list_keys(stats)
+            yield Missed(location, f"the stats have no numeric median; they have {found}")
         elif len(rounds_s) < len(values):
             yield Missed(location, "the stats have data that are not numbers")
         else:

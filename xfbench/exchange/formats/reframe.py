@@ -21,6 +21,7 @@ from xfbench.exchange.formats import (
     parse_number,
     parse_positive_integer,
     parse_time,
+    quote_value,
     supported_workload_and_framework,
 )
 
@@ -76,7 +77,7 @@ def entries(file: File) -> Iterator[Entry | Missed]:
                 yield Missed(figure_location, "not a list of value, reference, limits and unit")
                 continue
             if parsed_value is None:
-                yield Missed(figure_location, "the value is not a number")
+                yield Missed(figure_location, f"the value is not a number: {quote_value(value)}")
                 continue
             yield Entry(
                 title=title,

@@ -18,7 +18,7 @@ import re
 import struct
 from array import array
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -61,9 +61,16 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     return records_found
 
 
-def read_files(paths: Sequence[Path]) -> Sequence[Sample]:
-    """Return the samples in the files of another tool, in order. Keys may occur twice."""
-    return _Records([DataFile(path) for path in paths], KeyChecker(None, unique=False))
+def read_files(paths: Sequence[Path], names: Mapping[str, str] | None = None) -> Sequence[Sample]:
+    """Return the samples in the files of another tool, in order. Keys may occur twice.
+
+    `names` may have the names of the features "image" and "label". Raises Damaged if the first
+    Example has no such features.
+    """
+    keys = KeyChecker(None, unique=False)
+    records_found = _Records([DataFile(path) for path in paths], keys, names or {})
+    records_found.check_features_of_first_example()
+    return records_found
 
 
 def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
@@ -109,8 +116,12 @@ def _file_names_of_split(folder: Path, split: str) -> List[str]:
 
 
 class _Records(Sequence[Sample]):
-    def __init__(self, files: List[DataFile], keys: KeyChecker) -> None:
-        self.files, self.keys = files, keys
+    def __init__(
+        self, files: List[DataFile], keys: KeyChecker, names: Mapping[str, str] | None = None
+    ) -> None:
+        self.files, self.keys, names = files, keys, names or {}
+        self.image_names = (names["image"],) if "image" in names else _IMAGE_NAMES
+        self.label_names = (names["label"],) if "label" in names else _LABEL_NAMES
         self.places, self.lengths = array("Q"), array("Q")
         self.firsts: List[int] = []
         for file in files:
@@ -125,8 +136,42 @@ class _Records(Sequence[Sample]):
 
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         index = range(len(self))[index]
+        file, record_name = self._place(index)
+        data = self._read_data(index)
+        try:
+            sample = self._parse_example(data, index)
+        except Malformed as error:
+            raise file.damaged(record_name, str(error)) from error
+        defect = check_label(sample.label) or self.keys.check(sample.key, index)
+        if defect:
+            raise file.damaged(record_name, defect)
+        return sample
+
+    def check_features_of_first_example(self) -> None:
+        """Raise Damaged if the first record that is an Example lacks the image or the label.
+
+        Otherwise, a wrong name would be noticed only after each record was read.
+        """
+        for index in range(len(self)):
+            try:
+                features = _feature_spans(self._read_data(index))
+            except (Damaged, Malformed):
+                continue
+            file, record_name = self._place(index)
+            try:
+                _choose_feature(features, self.image_names, "image")
+                _choose_feature(features, self.label_names, "label")
+            except Malformed as error:
+                raise file.damaged(record_name, str(error)) from error
+            return
+
+    def _place(self, index: int) -> Tuple[DataFile, str]:
+        """Return the file of a record, and the name of the record in this file."""
         shard = bisect.bisect_right(self.firsts, index) - 1
-        file, record_name = self.files[shard], f"record {index - self.firsts[shard]}"
+        return self.files[shard], f"record {index - self.firsts[shard]}"
+
+    def _read_data(self, index: int) -> bytes:
+        file, record_name = self._place(index)
         length = self.lengths[index]
         content = file.read(self.places[index], length + FOOTER, record_name)
         data = content[:length]
@@ -135,37 +180,31 @@ class _Records(Sequence[Sample]):
         ):
             raise file.damaged(record_name, "the checksum of its data is wrong")
         self.right[index] = True
-        try:
-            sample = _parse_example(data, index)
-        except Malformed as error:
-            raise file.damaged(record_name, str(error)) from error
-        defect = check_label(sample.label) or self.keys.check(sample.key, index)
+        return data
+
+    def _parse_example(self, data: bytes, index: int) -> Sample:
+        features = _feature_spans(data)
+        image_name = _choose_feature(features, self.image_names, "image")
+        start, end = _single_span_or_number(data, features, image_name, _BYTES_LIST)
+        label_name = _choose_feature(features, self.label_names, "label")
+        label, _ = _single_span_or_number(data, features, label_name, _INT64_LIST)
+        content, key = data[start:end], f"{index:08d}"
+        pixels = _parse_pixels(data, features, content)
+        defect = check_image_signature(content) if pixels is None else None
         if defect:
-            raise file.damaged(record_name, defect)
-        return sample
+            raise Malformed(defect)
+        image = content if pixels is None else pixels
+        for name in ("image/filename", "image/key"):
+            if name in features:
+                first, last = _single_span_or_number(data, features, name, _BYTES_LIST)
+                key = _decode_text(data[first:last]) or key
+        return Sample(key, to_signed(label), image)
 
 
-def _parse_example(data: bytes, index: int) -> Sample:
-    features = _feature_spans(data)
-    image_name = _choose_feature(features, _IMAGE_NAMES)
-    start, end = _single_span_or_number(data, features, image_name, _BYTES_LIST)
-    label_name = _choose_feature(features, _LABEL_NAMES)
-    label, _ = _single_span_or_number(data, features, label_name, _INT64_LIST)
-    content, key = data[start:end], f"{index:08d}"
-    pixels = _parse_pixels(data, features, content)
-    defect = check_image_signature(content) if pixels is None else None
-    if defect:
-        raise Malformed(defect)
-    image = content if pixels is None else pixels
-    for name in ("image/filename", "image/key"):
-        if name in features:
-            first, last = _single_span_or_number(data, features, name, _BYTES_LIST)
-            key = _decode_text(data[first:last]) or key
-    return Sample(key, to_signed(label), image)
-
-
-def _choose_feature(features: Dict[str, Span], names: Tuple[str, ...]) -> str:
+def _choose_feature(features: Dict[str, Span], names: Tuple[str, ...], kind: str) -> str:
     """Return the feature to read: the first of `names`, or else the only other one of them.
+
+    `kind` is "image" or "label".
 
     Raises Malformed if there is none, or if there are several others.
     """
@@ -176,8 +215,11 @@ def _choose_feature(features: Dict[str, Span], names: Tuple[str, ...]) -> str:
         return present[0]
     if not present:
         held = ", ".join(sorted(features)) or "none"
-        raise Malformed(f"it has no feature {', '.join(names)} (its features: {held})")
-    raise Malformed(f"it has {' and '.join(present)}: which one is meant is not known")
+        raise Malformed(
+            f"it has no feature {', '.join(names)}, only {held}: choose one with "
+            f"--features {kind}=NAME"
+        )
+    raise Malformed(f"it has {' and '.join(present)}: choose one with --features {kind}=NAME")
 
 
 def _parse_pixels(data: bytes, features: Dict[str, Span], content: bytes) -> np.ndarray | None:
