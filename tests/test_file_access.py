@@ -23,7 +23,6 @@ FORBIDDEN_CALLS = {"np.load", "numpy.load", "np.save", "numpy.save", "io.FileIO"
 # The exceptions, each with its reason.
 ALLOWED = {
     ("xfbench.base.shared_files", "os.open"): "the one place",
-    ("xfbench.base.safe_read", "os.open"): "with O_NOFOLLOW, and only plain files",
     ("xfbench.datasets.resumed", "os.open"): "a folder, to sync it",
     ("xfbench.store.pack", "os.open"): "a folder, to sync it",
     ("xfbench.datasets.lmdb", "lmdb.open"): "in a folder that was checked",
