@@ -30,7 +30,7 @@ ALLOWED = {
     ("xfbench.datasets.preparing", "Image.open"): "of bytes",
     ("xfbench.datasets.sources", "Image.open"): "of bytes",
     ("xfbench.datasets.photographs", "Image.open"): "a file of the package",
-    ("xfbench.base.private_names", "os.link"): "a draft that was just made",
+    ("xfbench.base.name_hashes", "os.link"): "a draft that was just made",
     ("xfbench.base.tar_files", "tarfile.open"): "of an open file",
     ("xfbench.exchange.archive", "tarfile.open"): "of an open file",
     ("xfbench.equality.array_files", "archive.open"): "a member of an open archive",

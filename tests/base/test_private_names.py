@@ -1,16 +1,8 @@
-"""Private names in texts: what is masked, what stays, and the salted hash of host names."""
-
-import errno
-import hashlib
-import os
-import stat
-import subprocess
-import sys
+"""Private names in texts: what is masked, and what stays."""
 
 import pytest
 
-from xfbench.base import private_names
-from xfbench.base.errors import UsageError
+from xfbench.base import name_hashes, private_names
 from xfbench.base.private_names import KnownNames, describe_private_name, mask_known_names
 
 KNOWN = KnownNames(("quetzal", "node7"), ("/proj/deep/quetzal/run", "/weird/place"))
@@ -24,7 +16,7 @@ FOLDERS_OF_USERS = [
 
 
 def test_names_that_many_machines_share_are_no_hosts():
-    hosts = {private_names.host_hash(name) for name in ("vm", "node", "cn17")}
+    hosts = {name_hashes.host_hash(name) for name in ("vm", "node", "cn17")}
     assert describe_private_name("kernel 6.18-vm of a node", hosts) is None
     assert describe_private_name("kernel 6.18-cn17", hosts) == "the host cn17"
 
@@ -39,37 +31,6 @@ def test_folders_of_users_are_masked_and_found(folder):
     ):
         assert mask_known_names(text, KNOWN) == masked
         assert describe_private_name(text, set()) == "the home folder of NAME"
-
-
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        "nid000[12,13]",
-        "nid000[12-13],gpu01",
-        "nid0001[2-3]",
-        ["nid000[12-12,13]"],
-        "nid[00012,00013]",
-    ],
-)
-def test_hosts_of_a_compact_list_are_replaced(nodes):
-    names = private_names.collect_private_names({"job_nodelist": nodes})
-    redact = private_names.make_private_text_redactor(names)
-    text = redact("Speed %where=nid00012 on nid00013 and gpu01 of nid12rate")
-    assert "nid000" not in text and "nid12rate" in text
-
-
-@pytest.mark.parametrize(
-    ("path", "names"),
-    [
-        ("/home/jane/train.py", {"jane"}),
-        ("/gpfs/home/jane/run", {"jane"}),
-        ("/global/homes/j/jane", {"jane"}),
-        ("/workspace/train.py", set()),
-        ("/work/benchmarks/train.py", set()),
-    ],
-)
-def test_owners_of_home_folders_are_names_but_no_programs(path, names):
-    assert private_names.collect_private_names({"metadata": {"file": path}}) == names
 
 
 @pytest.mark.parametrize(
@@ -144,72 +105,11 @@ def test_long_texts_are_masked_in_linear_time():
         describe_private_name(part * 30_000, set())
 
 
-@pytest.fixture
-def salt_file(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return tmp_path / "config" / "xfbench" / "host-salt"
-
-
-def test_host_hash_cannot_be_found_by_trying_names(salt_file):
-    found = private_names.host_hash("node0123")
-    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
-    assert [*salt_file.parent.iterdir()] == [salt_file]
-    assert found != private_names.host_hash_of_earlier_versions("node0123")
-    tried_names = [f"node{number:04}" for number in range(999)]
-    assert found not in {hashlib.sha256(name.encode()).hexdigest()[:16] for name in tried_names}
-
-
-def test_host_hash_is_the_same_in_each_process_and_differs_between_users(salt_file, monkeypatch):
-    script = "from xfbench.base import private_names as p; print(p.host_hash('node0123'))"
-
-    def run():
-        return subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    first = run()
-    assert first == run() == private_names.host_hash("node0123")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(salt_file.parents[2] / "another"))
-    assert private_names.host_hash("node0123") != first
-
-
-def test_salt_is_kept_where_hard_links_fail(salt_file, monkeypatch, capsys):
-    def fail(*_, **__):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", fail)
-    first = private_names.host_hash("node7")
-    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
-    assert [*salt_file.parent.iterdir()] == [salt_file]
-    private_names.read_or_create_salt.cache_clear()
-    assert private_names.host_hash("node7") == first and not capsys.readouterr().err
-
-
-def test_salt_that_others_may_write_is_refused_unless_modes_cannot_change(salt_file, monkeypatch):
-    salt_file.parent.mkdir(parents=True)
-    salt_file.write_text("0123456789abcdef\n")
-    salt_file.chmod(0o777)
-    for _ in range(2):
-        with pytest.raises(UsageError, match="is not a salt"):
-            private_names.host_hash("node7")
-    monkeypatch.setattr(os, "fchmod", lambda *_: None)
-    assert private_names.host_hash("node7")
-
-
-def test_words_are_compared_with_hashes_of_all_versions(salt_file):
+def test_words_are_compared_with_hashes_of_all_versions(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for hashes in (
-        {private_names.host_hash("node7")},
-        {private_names.host_hash_of_earlier_versions("node7")},
+        {name_hashes.host_hash("node7")},
+        {name_hashes.host_hash_of_earlier_versions("node7")},
     ):
         assert describe_private_name("rank 0 on node7 died", hashes) == "the host node7"
         assert describe_private_name("rank 0 on node8 died", hashes) is None
-
-
-def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch, capsys):
-    salt_file.parent.mkdir(parents=True)
-    salt_file.write_text("short\n")
-    with pytest.raises(UsageError, match=r"host-salt is not a salt .*delete it"):
-        private_names.host_hash("node7")
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
-    assert private_names.host_hash("node7") == private_names.host_hash("node7")
-    assert capsys.readouterr().err.count("host-salt cannot be used") == 1
