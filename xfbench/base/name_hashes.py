@@ -1,4 +1,4 @@
-"""Hashes of names of hosts. Their salt is known to this user only.
+"""Hashes of names of hosts and file systems. Their salt is known to this user only.
 
 Records contain the hash in place of the name. Without the salt, nobody can find a name by trying
 `node0001`, `node0002` and so on.
@@ -32,8 +32,22 @@ def host_hash(name: str) -> str:
 
     The hash has a salt that only this user knows. Without it, anyone could try usual names.
     """
+    return _salted_hash(name)[:16]
+
+
+def file_system_hash(source: str) -> str:
+    """Return the hash of a network file system as a record's `storage.medium.source_hash` has it.
+
+    - `source`: what the system calls it, such as `server:/scratch`.
+
+    It has 20 digits. Hashes of earlier versions have 16 digits and no salt.
+    """
+    return _salted_hash(f"file system {source}")[:20]
+
+
+def _salted_hash(name: str) -> str:
     key = read_or_create_salt(salt_file())
-    return hmac.new(key, name.encode(errors="surrogateescape"), "sha256").hexdigest()[:16]
+    return hmac.new(key, name.encode(errors="surrogateescape"), "sha256").hexdigest()
 
 
 def host_hash_of_earlier_versions(name: str) -> str:
@@ -85,9 +99,7 @@ def _create_salt(file: Path, salt: bytes) -> None:
         draft_file.write(salt)
     try:
         os.link(draft, file, follow_symlinks=False)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
+    except OSError:  # a file system without hard links, or another process was faster
         with open_file(file, "xb", permissions=PRIVATE) as new_file:
             new_file.write(salt)
     finally:
