@@ -11,7 +11,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 FROM_LOCK := --require-hashes --only-binary :all: --requirement
 # `make locks` keeps the versions in the locks, and ignores files that were uploaded after this day.
 # So it changes nothing as long as pyproject.toml stays. For newer versions, set the day to
-# yesterday and run `make locks UPGRADE=--upgrade`, for one of them `UPGRADE="--upgrade-package numpy"`.
+# yesterday and run `make locks UPGRADE=--upgrade`, or UPGRADE="--upgrade-package numpy" for one.
 LOCKED_ON := 2026-11-29
 PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --only-binary :all: --no-annotate --exclude-newer $(LOCKED_ON) $(UPGRADE) \

@@ -1,5 +1,8 @@
 """Private names in texts: what is masked, and what stays."""
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
 from xfbench.base import name_hashes, private_names
@@ -42,6 +45,7 @@ def test_folders_of_users_are_masked_and_found(folder):
         ("/weird/place or /weird/place2/x", "… or …"),
         ("/a/b/c/d.json and /data/x", "…/d.json and …"),
         ("/dev/shm/x/y/z /tmp/x", "…/z …"),
+        ("/usr/../srv/jane/x", "…/x"),
         ("mail q@example.org", "mail …"),
         ("[cn17:12345] no route", "[…:12345] no route"),
         ("[ip-10-0-0-7.lab:12345:0:99] caught", "[…:12345:0:99] caught"),
@@ -64,6 +68,7 @@ def test_known_names_and_unknown_paths_are_masked(text, masked):
         *("host memory", "node 3", "per node. Then", "2 nodes of 4 GPUs", "host 127.0.0.1:80"),
         *("host float32 buffer", "host x86_64", "node 2x faster", "[rank1]: x", "[cuda:0] [0:12]"),
         *("/opt/intel/lib/libmkl.so", "…/data", "root cause", "torch@2.1"),
+        "file:///usr/lib/python3/dist-packages/x.py",
     ],
 )
 def test_texts_without_private_names_stay(text):
@@ -75,11 +80,14 @@ def test_hosts_of_pbs_and_lsf_are_known(monkeypatch, tmp_path):
     (tmp_path / "nodes").write_text("zebra.lab.example\nzebra.lab.example\n10.0.0.7\n")
     monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
     monkeypatch.setenv("LSB_HOSTS", "yak yak")
-    monkeypatch.setenv("LSB_MCPU_HOSTS", "login 1 emu 2")
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "login 1 emu 24")
     known = private_names.known_names()
     assert {"zebra.lab.example", "zebra", "10.0.0.7", "yak", "emu"} <= {*known.words}
-    assert not {"login", "10", "1", "2"} & {*known.words}
+    assert not {"login", "10", "1", "24"} & {*known.words}
+    monkeypatch.setenv("LSB_DJOB_HOSTFILE", str(tmp_path / "nodes"))
     monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "missing"))
+    assert "zebra" in private_names.known_names().words
+    monkeypatch.delenv("LSB_DJOB_HOSTFILE")
     assert "zebra" not in private_names.known_names().words
 
 
@@ -97,6 +105,49 @@ def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
     folders = {"/gpfs/q", "/s/q", "/w/q", str(tmp_path), str(tmp_path / "results")}
     assert folders <= {*known.folders}
     assert not {"/tmp", "1", "/usr/share/data"} & {*known.folders}
+
+
+@pytest.fixture
+def no_user(monkeypatch, tmp_path):
+    """Remove what names a user, and make a working folder."""
+    for name in ("USER", "LOGNAME", "SLURM_JOB_USER", "HOME", "PWD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("variable", ["USER", "LOGNAME", "SLURM_JOB_USER"])
+def test_each_name_of_the_user_is_known(no_user, monkeypatch, variable):
+    assert "quetzal" not in private_names.known_names().words
+    monkeypatch.setenv(variable, "quetzal")
+    assert "quetzal" in private_names.known_names().words
+
+
+def test_account_is_known_unless_there_is_none(no_user, monkeypatch):
+    account = SimpleNamespace(pw_name="quetzal", pw_dir="/strange/q")
+    monkeypatch.setattr(private_names.pwd, "getpwuid", {os.getuid(): account}.__getitem__)
+    known = private_names.known_names()
+    assert "quetzal" in known.words and "/strange/q" in known.folders
+    monkeypatch.setattr(private_names.pwd, "getpwuid", {}.__getitem__)
+    known = private_names.known_names()
+    assert "quetzal" not in known.words and "/strange/q" not in known.folders
+
+
+def test_deleted_working_folder_has_no_name(no_user, monkeypatch, tmp_path):
+    (tmp_path / "deleted").mkdir()
+    monkeypatch.chdir(tmp_path / "deleted")
+    (tmp_path / "deleted").rmdir()
+    assert private_names.known_names([tmp_path]).folders
+
+
+def test_longest_names_are_replaced_first(no_user, monkeypatch):
+    for name, value in {
+        **{"USER": "ann", "LOGNAME": "ann-marie", "SLURM_JOB_USER": "marie"},
+        **{"WORK": "/q/ab", "SCRATCH": "/q/ab/deep", "PROJECT": "/q/ab/deep/er"},
+    }.items():
+        monkeypatch.setenv(name, value)
+    known = private_names.known_names()
+    assert mask_known_names("ann-marie has /q/ab/deep/er,", known) == "… has …,"
+    assert [len(word) for word in known.words] == sorted(map(len, known.words), reverse=True)
 
 
 def test_long_texts_are_masked_in_linear_time():
