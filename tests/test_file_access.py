@@ -34,7 +34,6 @@ ALLOWED = {
     ("xfbench.base.tar_files", "tarfile.open"): "of an open file",
     ("xfbench.exchange.archive", "tarfile.open"): "of an open file",
     ("xfbench.equality.array_files", "archive.open"): "a member of an open archive",
-    ("xfbench.equality.array_files", "np.load"): "of an open file, whose sizes were checked",
     ("xfbench.equality.plants", "shutil.copytree"): "to a new temporary folder",
     ("xfbench.execution.job", "target.hardlink_to"): "a worker of the cache, to a new folder",
     ("xfbench.store.merging", "os.link"): "a copy that was just made",

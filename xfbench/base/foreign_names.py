@@ -73,7 +73,7 @@ def collect_private_names(document: Any) -> set[str]:
                     names |= _split_names(words)
             if is_private:
                 names |= {text.strip()} | _split_names(text)
-    return {name for name in names if name.lower() not in _HARMLESS_WORDS}
+    return {name for name in names if name.lower() not in _HARMLESS_WORDS and not name.isdecimal()}
 
 
 def _is_key_of_names(key: str) -> bool:
