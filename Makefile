@@ -9,8 +9,13 @@ DEEP := deep and not long
 # Only wheels with the hashes of a lock: nothing is built, and nothing else is downloaded.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 FROM_LOCK := --require-hashes --only-binary :all: --requirement
+# `make locks` keeps the versions in the locks, and ignores files that were uploaded after this day.
+# So it changes nothing as long as pyproject.toml stays. For newer versions, set the day to
+# yesterday and run `make locks UPGRADE=--upgrade`, or UPGRADE="--upgrade-package numpy" for one.
+LOCKED_ON := 2026-11-29
 PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-  --only-binary :all: --no-annotate --custom-compile-command 'make locks'
+  --only-binary :all: --no-annotate --exclude-newer $(LOCKED_ON) $(UPGRADE) \
+  --custom-compile-command 'make locks'
 
 .PHONY: help bench test test-deep test-all coverage mutants golden overhead gpu-bundle gpu-rehearsal series replay prediction tuning million versus-native versus-tuned studies verify-all fuzz audit locks lint types environments clean docs docs-serve input schema settings screenshots
 
@@ -109,9 +114,9 @@ docs: $(VENV)/developed ## Build the documentation in build/site; a broken link 
 docs-serve: $(VENV)/developed ## Show the documentation in a browser while you write.
 	$(BIN)/mkdocs serve
 
-locks: $(VENV)/developed ## Pin what xfbench and its development need; delete a lock for newer versions.
-	echo 'setuptools>=77' | $(PIN) pyproject.toml - --output-file requirements/xfbench.lock
-	$(PIN) pyproject.toml --all-extras --output-file requirements/development.lock
+locks: $(VENV)/developed ## Pin what xfbench and its development need (UPGRADE=--upgrade: newer versions).
+	echo 'setuptools>=77' | $(PIN) pyproject.toml - --output-file requirements/xfbench.lock >/dev/null
+	$(PIN) pyproject.toml --all-extras --output-file requirements/development.lock >/dev/null
 
 #@ Measure xfbench itself
 

@@ -23,7 +23,6 @@ FORBIDDEN_CALLS = {"np.load", "numpy.load", "np.save", "numpy.save", "io.FileIO"
 # The exceptions, each with its reason.
 ALLOWED = {
     ("xfbench.base.shared_files", "os.open"): "the one place",
-    ("xfbench.base.safe_read", "os.open"): "with O_NOFOLLOW, and only plain files",
     ("xfbench.datasets.resumed", "os.open"): "a folder, to sync it",
     ("xfbench.store.pack", "os.open"): "a folder, to sync it",
     ("xfbench.datasets.lmdb", "lmdb.open"): "in a folder that was checked",
@@ -31,11 +30,10 @@ ALLOWED = {
     ("xfbench.datasets.preparing", "Image.open"): "of bytes",
     ("xfbench.datasets.sources", "Image.open"): "of bytes",
     ("xfbench.datasets.photographs", "Image.open"): "a file of the package",
-    ("xfbench.base.private_names", "os.link"): "a draft that was just made",
+    ("xfbench.base.name_hashes", "os.link"): "a draft that was just made",
     ("xfbench.base.tar_files", "tarfile.open"): "of an open file",
     ("xfbench.exchange.archive", "tarfile.open"): "of an open file",
     ("xfbench.equality.array_files", "archive.open"): "a member of an open archive",
-    ("xfbench.equality.array_files", "np.load"): "of an open file, whose sizes were checked",
     ("xfbench.equality.plants", "shutil.copytree"): "to a new temporary folder",
     ("xfbench.execution.job", "target.hardlink_to"): "a worker of the cache, to a new folder",
     ("xfbench.store.merging", "os.link"): "a copy that was just made",

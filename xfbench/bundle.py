@@ -58,10 +58,8 @@ from xfbench.model import (
     training,
     worker_reply,
 )
-from xfbench.model import certificate as certificate_files
 from xfbench.model.certificate import (
     Certificate,
-    CertificateError,
     CertifiedFields,
     TimedBatch,
     batch_certified_fields,
@@ -71,6 +69,7 @@ from xfbench.model.certificate import (
 from xfbench.model.plan import Plan
 from xfbench.model.record import Machine, Record
 from xfbench.model.request import Request
+from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.store import merging
 from xfbench.store.results_folder import Store
 
@@ -641,10 +640,11 @@ def _copy_certificates_of_earlier_import(
         if note.bundle != carried_run.digest:
             continue
         path = store.certificate_path(certificate_id)
-        with suppress(CertificateError):
-            stored = certificate_files.read(path)
+        with suppress(OSError, ValueError):  # it is missing or damaged
+            content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
+            stored = Certificate.read(content)
             target = certify.certificate_cache_path(stored.subject.key, stored.timed_batch, cache)
-            atomic_files.write(target, path.read_bytes())
+            atomic_files.write(target, content)
 
 
 def _read_with_content(cache: Path) -> list[tuple[Certificate, bytes]]:

@@ -12,7 +12,6 @@ from xfbench.execution import validity
 from xfbench.host import machine
 from xfbench.model import adapter
 from xfbench.rendering import tables
-from xfbench.worker import mounts
 
 pytestmark = pytest.mark.deep
 
@@ -128,19 +127,6 @@ def test_launches_on_two_network_file_systems_are_marked(launch_with_reader):
     for chosen, count in ((records, 1), (records[:1], 0)):
         table_text = tables.to_text(leaderboard.build_tables(chosen, {}), "storage")
         assert table_text.count("(2 file systems)") == count, table_text
-
-
-def test_a_server_is_stored_as_a_hash_only():
-    line = "36 35 0:32 / /scratch rw - {} {} rw"
-    hashes = [
-        mounts._hash_of_server(mounts.list_mounts(line.format(file_system, source))[0])
-        for file_system, source in (
-            ("lustre", "one@tcp:/fast"),
-            ("lustre", "two@tcp:/fast"),
-            ("ext4", "/dev/sda1"),
-        )
-    ]
-    assert hashes[2] is None and hashes[0] != hashes[1] and {len(h) for h in hashes[:2]} == {16}
 
 
 def test_format_without_a_native_reader_is_unsupported(launch_with_reader):

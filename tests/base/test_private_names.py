@@ -1,16 +1,11 @@
-"""Private names in texts: what is masked, what stays, and the salted hash of host names."""
+"""Private names in texts: what is masked, and what stays."""
 
-import errno
-import hashlib
 import os
-import stat
-import subprocess
-import sys
+from types import SimpleNamespace
 
 import pytest
 
-from xfbench.base import private_names
-from xfbench.base.errors import UsageError
+from xfbench.base import name_hashes, private_names
 from xfbench.base.private_names import KnownNames, describe_private_name, mask_known_names
 
 KNOWN = KnownNames(("quetzal", "node7"), ("/proj/deep/quetzal/run", "/weird/place"))
@@ -24,7 +19,7 @@ FOLDERS_OF_USERS = [
 
 
 def test_names_that_many_machines_share_are_no_hosts():
-    hosts = {private_names.host_hash(name) for name in ("vm", "node", "cn17")}
+    hosts = {name_hashes.host_hash(name) for name in ("vm", "node", "cn17")}
     assert describe_private_name("kernel 6.18-vm of a node", hosts) is None
     assert describe_private_name("kernel 6.18-cn17", hosts) == "the host cn17"
 
@@ -42,37 +37,6 @@ def test_folders_of_users_are_masked_and_found(folder):
 
 
 @pytest.mark.parametrize(
-    "nodes",
-    [
-        "nid000[12,13]",
-        "nid000[12-13],gpu01",
-        "nid0001[2-3]",
-        ["nid000[12-12,13]"],
-        "nid[00012,00013]",
-    ],
-)
-def test_hosts_of_a_compact_list_are_replaced(nodes):
-    names = private_names.collect_private_names({"job_nodelist": nodes})
-    redact = private_names.make_private_text_redactor(names)
-    text = redact("Speed %where=nid00012 on nid00013 and gpu01 of nid12rate")
-    assert "nid000" not in text and "nid12rate" in text
-
-
-@pytest.mark.parametrize(
-    ("path", "names"),
-    [
-        ("/home/jane/train.py", {"jane"}),
-        ("/gpfs/home/jane/run", {"jane"}),
-        ("/global/homes/j/jane", {"jane"}),
-        ("/workspace/train.py", set()),
-        ("/work/benchmarks/train.py", set()),
-    ],
-)
-def test_owners_of_home_folders_are_names_but_no_programs(path, names):
-    assert private_names.collect_private_names({"metadata": {"file": path}}) == names
-
-
-@pytest.mark.parametrize(
     ("text", "masked"),
     [
         ("quetzal's job on NODE7", "…'s job on …"),
@@ -81,6 +45,7 @@ def test_owners_of_home_folders_are_names_but_no_programs(path, names):
         ("/weird/place or /weird/place2/x", "… or …"),
         ("/a/b/c/d.json and /data/x", "…/d.json and …"),
         ("/dev/shm/x/y/z /tmp/x", "…/z …"),
+        ("/usr/../srv/jane/x", "…/x"),
         ("mail q@example.org", "mail …"),
         ("[cn17:12345] no route", "[…:12345] no route"),
         ("[ip-10-0-0-7.lab:12345:0:99] caught", "[…:12345:0:99] caught"),
@@ -103,6 +68,7 @@ def test_known_names_and_unknown_paths_are_masked(text, masked):
         *("host memory", "node 3", "per node. Then", "2 nodes of 4 GPUs", "host 127.0.0.1:80"),
         *("host float32 buffer", "host x86_64", "node 2x faster", "[rank1]: x", "[cuda:0] [0:12]"),
         *("/opt/intel/lib/libmkl.so", "…/data", "root cause", "torch@2.1"),
+        "file:///usr/lib/python3/dist-packages/x.py",
     ],
 )
 def test_texts_without_private_names_stay(text):
@@ -114,11 +80,14 @@ def test_hosts_of_pbs_and_lsf_are_known(monkeypatch, tmp_path):
     (tmp_path / "nodes").write_text("zebra.lab.example\nzebra.lab.example\n10.0.0.7\n")
     monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "nodes"))
     monkeypatch.setenv("LSB_HOSTS", "yak yak")
-    monkeypatch.setenv("LSB_MCPU_HOSTS", "login 1 emu 2")
+    monkeypatch.setenv("LSB_MCPU_HOSTS", "login 1 emu 24")
     known = private_names.known_names()
     assert {"zebra.lab.example", "zebra", "10.0.0.7", "yak", "emu"} <= {*known.words}
-    assert not {"login", "10", "1", "2"} & {*known.words}
+    assert not {"login", "10", "1", "24"} & {*known.words}
+    monkeypatch.setenv("LSB_DJOB_HOSTFILE", str(tmp_path / "nodes"))
     monkeypatch.setenv("PBS_NODEFILE", str(tmp_path / "missing"))
+    assert "zebra" in private_names.known_names().words
+    monkeypatch.delenv("LSB_DJOB_HOSTFILE")
     assert "zebra" not in private_names.known_names().words
 
 
@@ -138,78 +107,60 @@ def test_known_names_come_from_account_and_variables(monkeypatch, tmp_path):
     assert not {"/tmp", "1", "/usr/share/data"} & {*known.folders}
 
 
+@pytest.fixture
+def no_user(monkeypatch, tmp_path):
+    """Remove what names a user, and make a working folder."""
+    for name in ("USER", "LOGNAME", "SLURM_JOB_USER", "HOME", "PWD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("variable", ["USER", "LOGNAME", "SLURM_JOB_USER"])
+def test_each_name_of_the_user_is_known(no_user, monkeypatch, variable):
+    assert "quetzal" not in private_names.known_names().words
+    monkeypatch.setenv(variable, "quetzal")
+    assert "quetzal" in private_names.known_names().words
+
+
+def test_account_is_known_unless_there_is_none(no_user, monkeypatch):
+    account = SimpleNamespace(pw_name="quetzal", pw_dir="/strange/q")
+    monkeypatch.setattr(private_names.pwd, "getpwuid", {os.getuid(): account}.__getitem__)
+    known = private_names.known_names()
+    assert "quetzal" in known.words and "/strange/q" in known.folders
+    monkeypatch.setattr(private_names.pwd, "getpwuid", {}.__getitem__)
+    known = private_names.known_names()
+    assert "quetzal" not in known.words and "/strange/q" not in known.folders
+
+
+def test_deleted_working_folder_has_no_name(no_user, monkeypatch, tmp_path):
+    (tmp_path / "deleted").mkdir()
+    monkeypatch.chdir(tmp_path / "deleted")
+    (tmp_path / "deleted").rmdir()
+    assert private_names.known_names([tmp_path]).folders
+
+
+def test_longest_names_are_replaced_first(no_user, monkeypatch):
+    for name, value in {
+        **{"USER": "ann", "LOGNAME": "ann-marie", "SLURM_JOB_USER": "marie"},
+        **{"WORK": "/q/ab", "SCRATCH": "/q/ab/deep", "PROJECT": "/q/ab/deep/er"},
+    }.items():
+        monkeypatch.setenv(name, value)
+    known = private_names.known_names()
+    assert mask_known_names("ann-marie has /q/ab/deep/er,", known) == "… has …,"
+    assert [len(word) for word in known.words] == sorted(map(len, known.words), reverse=True)
+
+
 def test_long_texts_are_masked_in_linear_time():
     for part in ("/", "/a", " /a", "/home", "a@", "/lustre/a/b/", "/.-", "[a1", "node a", " host"):
         mask_known_names(part * 300_000, KNOWN)
         describe_private_name(part * 30_000, set())
 
 
-@pytest.fixture
-def salt_file(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return tmp_path / "config" / "xfbench" / "host-salt"
-
-
-def test_host_hash_cannot_be_found_by_trying_names(salt_file):
-    found = private_names.host_hash("node0123")
-    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
-    assert [*salt_file.parent.iterdir()] == [salt_file]
-    assert found != private_names.host_hash_of_earlier_versions("node0123")
-    tried_names = [f"node{number:04}" for number in range(999)]
-    assert found not in {hashlib.sha256(name.encode()).hexdigest()[:16] for name in tried_names}
-
-
-def test_host_hash_is_the_same_in_each_process_and_differs_between_users(salt_file, monkeypatch):
-    script = "from xfbench.base import private_names as p; print(p.host_hash('node0123'))"
-
-    def run():
-        return subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    first = run()
-    assert first == run() == private_names.host_hash("node0123")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(salt_file.parents[2] / "another"))
-    assert private_names.host_hash("node0123") != first
-
-
-def test_salt_is_kept_where_hard_links_fail(salt_file, monkeypatch, capsys):
-    def fail(*_, **__):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", fail)
-    first = private_names.host_hash("node7")
-    assert stat.S_IMODE(salt_file.stat().st_mode) == 0o600
-    assert [*salt_file.parent.iterdir()] == [salt_file]
-    private_names.read_or_create_salt.cache_clear()
-    assert private_names.host_hash("node7") == first and not capsys.readouterr().err
-
-
-def test_salt_that_others_may_write_is_refused_unless_modes_cannot_change(salt_file, monkeypatch):
-    salt_file.parent.mkdir(parents=True)
-    salt_file.write_text("0123456789abcdef\n")
-    salt_file.chmod(0o777)
-    for _ in range(2):
-        with pytest.raises(UsageError, match="is not a salt"):
-            private_names.host_hash("node7")
-    monkeypatch.setattr(os, "fchmod", lambda *_: None)
-    assert private_names.host_hash("node7")
-
-
-def test_words_are_compared_with_hashes_of_all_versions(salt_file):
+def test_words_are_compared_with_hashes_of_all_versions(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for hashes in (
-        {private_names.host_hash("node7")},
-        {private_names.host_hash_of_earlier_versions("node7")},
+        {name_hashes.host_hash("node7")},
+        {name_hashes.host_hash_of_earlier_versions("node7")},
     ):
         assert describe_private_name("rank 0 on node7 died", hashes) == "the host node7"
         assert describe_private_name("rank 0 on node8 died", hashes) is None
-
-
-def test_unusable_salt_is_reported_or_replaced_for_the_process(salt_file, monkeypatch, capsys):
-    salt_file.parent.mkdir(parents=True)
-    salt_file.write_text("short\n")
-    with pytest.raises(UsageError, match=r"host-salt is not a salt .*delete it"):
-        private_names.host_hash("node7")
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/nowhere")
-    assert private_names.host_hash("node7") == private_names.host_hash("node7")
-    assert capsys.readouterr().err.count("host-salt cannot be used") == 1

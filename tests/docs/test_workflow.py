@@ -31,6 +31,8 @@ def workspace(tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
+    (folder / "requirements").mkdir()
+    (folder / "requirements/xfbench.lock").touch()  # `add_dependencies` gives the packages
     run_git(folder, "init", "--quiet")
     commit_sleeping_adapter(folder, 0.5)
     run_git(folder, "tag", "base")
@@ -129,6 +131,21 @@ def test_only_a_slower_adapter_fails_the_workflow(workspace, certifying_home):
     assert summary.startswith("**Training speed: FAIL (slower:5%, must find 50.0%): 1 slower**\n")
     assert statuses["Report"] == 0
     assert (workspace / "report.html").is_file()
+
+
+def test_packages_are_installed_from_the_lock():
+    [job] = WORKFLOW["jobs"].values()
+    installs = [
+        line.split(" install ")[1]
+        for step in job["steps"]
+        for line in step.get("run", "").splitlines()
+        if " install " in line
+    ]
+    assert installs == [
+        "--require-hashes --only-binary :all: --requirement requirements/xfbench.lock",
+        "--no-deps --no-build-isolation --editable .",
+    ]
+    assert "setuptools==" in (ROOT / "requirements/xfbench.lock").read_text()  # builds xfbench
 
 
 def test_no_stranger_runs_code_on_the_own_machine():

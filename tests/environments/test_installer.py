@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 import subprocess
 import tarfile
 import zipfile
@@ -148,3 +149,19 @@ def test_makefile_installs_only_wheels_of_its_locks(target, lock):
         f"{quiet} --require-hashes --only-binary :all: --requirement requirements/{lock}.lock",
         f"{quiet} --no-deps --no-build-isolation --editable .",
     ]
+
+
+def test_makefile_pins_by_date_and_keeps_the_versions_of_its_locks():
+    """Otherwise, the locks would change whenever somebody uploads a file."""
+
+    def list_commands(*settings):
+        command = ["make", "--no-print-directory", "-n", "-o", ".venv/developed", "locks"]
+        process = subprocess.run(
+            [*command, *settings], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return process.stdout.splitlines()
+
+    for lock, line in zip(("xfbench", "development"), list_commands(), strict=True):
+        assert re.search(r" --exclude-newer \d{4}-\d\d-\d\d ", line) and "--upgrade" not in line
+        assert f"--output-file requirements/{lock}.lock" in line
+    assert all(" --upgrade " in line for line in list_commands("UPGRADE=--upgrade"))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.command_runner import parse_run_command
 from tests.sample_records import SOFTWARE, certify_records, vary_record
-from xfbench.base import digests, private_names
+from xfbench.base import digests, name_hashes, private_names
 from xfbench.base.errors import UsageError
 from xfbench.exchange import audit, submission
 from xfbench.host.machine import describe_machine
@@ -18,7 +18,7 @@ from xfbench.rendering.report import repeat
 from xfbench.store.results_folder import Store, open_existing_store
 
 THIS_MACHINE = describe_machine().model_copy(
-    update={"hostname_hash": private_names.host_hash("node7")}
+    update={"hostname_hash": name_hashes.host_hash("node7")}
 )
 OTHER_MACHINE = THIS_MACHINE.model_copy(update={"hostname_hash": "f" * 16, "cpu_model": "Other"})
 
@@ -413,7 +413,7 @@ def test_record_with_private_names_is_withheld_and_a_defect(
 
 
 def test_harmless_words_are_not_private_names():
-    hosts = {private_names.host_hash("node7"), private_names.host_hash(platform.node())}
+    hosts = {name_hashes.host_hash("node7"), name_hashes.host_hash(platform.node())}
     harmless = ("node70", "/homely/thing", "torch@2.1", "localhost", "", "/home/", "node[8-9]")
     for text in (*harmless, "https://example.org/users/guide", "docs/home/page"):
         assert private_names.describe_private_name(text, hosts) is None

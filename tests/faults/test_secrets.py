@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from xfbench.base import private_names, process_variables
+from xfbench.base import foreign_names, name_hashes, process_variables
 from xfbench.exchange.submission import describe_private_name_in_json
 from xfbench.execution.launch import LaunchContext
 from xfbench.session import Session
@@ -80,7 +80,7 @@ def test_record_names_no_host_or_user(run_arguments, run_inline, tmp_path, monke
     [record] = Store(tmp_path / "results").records()
     assert record.status == "failed"
     assert record.reason.endswith("has no …/data for …"), record.reason
-    names = {private_names.host_hash(platform.node())}
+    names = {name_hashes.host_hash(platform.node())}
     assert record.machine.hostname_hash in names
     assert describe_private_name_in_json(record.document(), names) is None
     text = json.dumps(record.document())
@@ -106,7 +106,7 @@ def test_index_password_is_not_recorded(fake_adapter, cell, tmp_path, monkeypatc
 
 
 def test_url_credentials_are_hidden():
-    hidden = private_names.make_private_text_redactor(())(
+    hidden = foreign_names.make_private_text_redactor(())(
         "see https://alice:hun!ter2%40@index.example.org/simple, user@host"
     )
     assert hidden == "see https://…@index.example.org/simple, user@host"

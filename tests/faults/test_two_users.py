@@ -300,6 +300,9 @@ def test_cache_that_others_control_is_refused(shared, owner, mode, group, reason
         ("workers", [*RUN, "results"]),
         ("workers/ARCHIVE", [*RUN, "results"]),
         ("certificates", [*(word for word in RUN if word != "--no-verify"), "results"]),
+        ("peaks", [*RUN, "results"]),
+        ("handover", "tune --framework reference --workload lenet --budget 1s".split()),
+        ("studies", "study run data-format --size smoke --dry-run".split()),
     ],
 )
 def test_folder_of_another_user_in_the_cache_is_refused(shared, name, arguments):

@@ -22,7 +22,7 @@ import numpy as np
 
 from tests.hosts import host_files
 from xfbench.analysis import leaderboard, series
-from xfbench.base import digests, errors, private_names, processes, tool_output
+from xfbench.base import digests, errors, foreign_names, processes, tool_output
 from xfbench.base.processes import CommandError
 from xfbench.datasets import encoding, lmdb, recordio, sources, tfrecord
 from xfbench.environments import audit
@@ -228,8 +228,8 @@ def hide_names(content):
     """Names are found in a text, and hidden in it: as many as its lines may have."""
     text = content.decode(errors="replace")
     document = {"job_nodelist": text.split("\n"), "name": text}
-    names = private_names.collect_private_names(document)
-    private_names.make_private_text_redactor(names)(text)
+    names = foreign_names.collect_private_names(document)
+    foreign_names.make_private_text_redactor(names)(text)
 
 
 def iterate_places(value):

@@ -1,5 +1,6 @@
 """Descriptions of a folder's storage medium, tested on temporary file systems."""
 
+import hashlib
 import json
 import os
 import platform
@@ -342,3 +343,20 @@ def test_medium_is_rotational_if_all_of_its_disks_are(make_raid, tmp_path, rotat
 def test_compressing_file_systems_are_recognized(file_system, options, expected):
     [mount] = mounts.list_mounts(f"36 35 0:50 / /a rw - {file_system} /dev/nonesuch {options}\n")
     assert mount.compresses is expected
+
+
+def test_a_server_is_stored_as_a_salted_hash_only(monkeypatch, tmp_path):
+    def hash_source(file_system, source):
+        line = f"36 35 0:32 / / rw - {file_system} {source} rw"
+        monkeypatch.setattr(mounts, "mount_of", lambda _: mounts.list_mounts(line)[0])
+        medium = media.describe_medium(tmp_path)
+        assert "tcp" not in medium.model_dump_json()
+        return medium.source_hash
+
+    source = "one@tcp:/fast"
+    first = hash_source("lustre", source)
+    assert len(first) == 20 and first not in hashlib.sha256(source.encode()).hexdigest()
+    assert hash_source("lustre", source) == first != hash_source("lustre", "two@tcp:/fast")
+    assert hash_source("ext4", "/dev/sda1") is None
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of another user"))
+    assert hash_source("lustre", source) != first

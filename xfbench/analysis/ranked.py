@@ -40,7 +40,7 @@ class _BuiltGroup:
 
     number: int
     rows: list[tuple[Heading, Row]]
-    defects: list[str]
+    defects: list[index.Defect]
     can_be_kept: bool
 
 
@@ -103,7 +103,7 @@ def _rows(
         new_texts = {}
         for built in built_groups:
             yield from built.rows
-            record_index.damaged += built.defects
+            record_index.add_defects(built.defects)
             if built.can_be_kept and built.number in names_and_versions:
                 name, version = names_and_versions[built.number]
                 new_texts[name] = version, kept_rows.encode(built.rows)

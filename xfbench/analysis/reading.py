@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from xfbench.model.record import Record
@@ -46,16 +47,20 @@ def input_cpu_share(record: Record) -> float | None:
 def describe_media(request: Request, records: Iterable[Record]) -> str | None:
     """Return the file system and device of the data set, or None without a prepared data set.
 
-    If the launches read from several network file systems, the text says so.
+    If the launches read from several network file systems, the text says so. Hashes of their names
+    can be compared only if they have the same salt, which records of one host have. Hashes of
+    earlier versions have no salt, and another length.
     """
     if request.data_set is None:
         return None
-    hashes = {
-        record.storage.medium.source_hash
-        for record in records
-        if record.storage and record.storage.medium.source_hash
-    }
-    several = f" ({len(hashes)} file systems)" if len(hashes) > 1 else ""
+    hashes_by_salt: dict[tuple[str, int], set[str]] = defaultdict(set)
+    for record in records:
+        if record.storage and (source_hash := record.storage.medium.source_hash):
+            host = record.machine.hostname_hash if record.machine else ""
+            hashes_by_salt[host, len(source_hash)].add(source_hash)
+    count = len(set().union(*hashes_by_salt.values()))
+    is_sure = count == max(map(len, hashes_by_salt.values()), default=0)
+    several = f" ({'' if is_sure else 'up to '}{count} file systems)" if count > 1 else ""
     return f"{request.data_set.medium}{several}"
 
 

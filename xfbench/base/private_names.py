@@ -2,42 +2,29 @@
 
 - `known_names` collects the names of this user, of this host and of this process's folders.
 - `mask_known_names` removes them from a text, with all paths outside of the system's folders.
-- `collect_private_names` finds the names that a document of another tool states, and
-  `make_private_text_redactor` removes them.
 - `describe_private_name` finds names in text of other people. Of their hosts, only hashes are
   known: records contain them. A word is a host name if a record contains the hash of the word.
 
-`xfbench/model/privacy.py` decides which fields of a record are masked.
+`xfbench/model/privacy.py` decides which fields of a record are masked. `foreign_names.py` removes
+names from documents of other tools.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import os
 import platform
 import pwd
 import re
-import secrets
-import stat
-import tempfile
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
-
-import platformdirs
 
 from xfbench.base import safe_read
-from xfbench.base.errors import UsageError
-from xfbench.base.shared_files import PRIVATE, UnsafeFileError, open_file
-from xfbench.base.terminal_text import say
+from xfbench.base.name_hashes import host_hash, host_hash_of_earlier_versions
 
-_REPLACEMENT = "…"
-_NAME = r"[^\s/\"'<>|:;,)\]}]+"
+REPLACEMENT = "…"
+NAME_IN_PATH = r"[^\s/\"'<>|:;,)\]}]+"
 # Folders that contain a folder for each user, on the file systems of usual clusters.
 _HOME_PARENTS = (
     r"(?:home|work|scratch|corral-repl|stockyard)\d*/+\d{3,}",  # /work2/05311
@@ -46,21 +33,17 @@ _HOME_PARENTS = (
     r"/+(?:[\w.-]+/+){0,2}?(?:scratch|work|projects?|sd|u\d*|user|data)\d*(?:/+\w)?",
     r"(?:scratch|work|workspace|ptmp|pscratch)(?:[\d_-]\w*)?(?:/+(?:users?|\w))?",
 )
-_PATH_START = r"(?<![\w.…/~-])(?:file://)?(?!(?<=:)//)"  # not the "//" of another URL
-_HOME_USER = re.compile(rf"{_PATH_START}/+(?:{'|'.join(_HOME_PARENTS)})/+({_NAME})")
-# Only these folders are surely named after a user: /workspace/train.py is of no user "train.py".
-_OWNED_HOME = re.compile(
-    rf"{_PATH_START}(?:/+[\w.-]+)*?/+(?:home|homes|Users|users)/+(?:[A-Za-z]/+)?({_NAME})"
-)
-_PATH = re.compile(rf"{_PATH_START}(?:/+{_NAME}){{2,}}")
+PATH_START = r"(?<![\w.…/~-])(?:file://)?(?!(?<=:)//)"  # not the "//" of another URL
+HOME_USER = re.compile(rf"{PATH_START}/+(?:{'|'.join(_HOME_PARENTS)})/+({NAME_IN_PATH})")
+_PATH = re.compile(rf"{PATH_START}(?:/+{NAME_IN_PATH}){{2,}}")
 # Folders of the system, whose paths name no user: they say which library or device was used.
 _SYSTEM_FOLDERS = {
     *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "opt", "proc", "run", "sbin"),
     *("sys", "usr", "nix", "cvmfs"),
 }
 _PUBLIC_SUBFOLDERS = ("/dev/shm/", "/run/user/", "/opt/tmp/", "/usr/tmp/", "/usr/local/home/")
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
-_PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}(?![\w-])")
+PASSWORD = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 # A name with a letter first, and with a digit or a dot, or an address.
 _HOST = (
     r"(?:(?!e\.g|i\.e|x86_64|(?:float|u?int|bf|fp)\d+\b)(?=[\w-]*\d|[\w-]*\.\w)"
@@ -76,28 +59,8 @@ _WORD = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?")
 _WORD_SEPARATOR = re.compile(r"([._-]+)")
 _HOST_RANGE = re.compile(r"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]+)\[([\d,\s-]+)\]([A-Za-z0-9_.-]*)")
 _MAX_WORD_PARTS = 11  # of words and separators: six words
-_MAX_HOST_NAME = 253  # characters of a host name
+MAX_HOST_NAME = 253  # characters of a host name
 _MAX_NODE_FILE = 2**24  # bytes
-_MAX_SEARCHED = 2**16  # characters of a text
-_MIN_LETTERS = 2  # of names whose digits may vary
-# Also "000[12,13]", which is one number of each host.
-_DIGITS = re.compile(r"(?:\d|\[[\d,\s-]*\])+")
-_DIGITS_PATTERN = rf"(?<!\d){_DIGITS.pattern}"
-_LETTER_OR_DIGIT = re.compile("[A-Za-z0-9]")
-_LISTED_NAME = re.compile(r"[A-Za-z0-9_.-]+(?:\[[\d,\s-]*\][A-Za-z0-9_.-]*)*")
-_PARAMETER = re.compile(r"(?<![\w.$-])([A-Za-z_$][\w.$-]*)=(\S+)")
-_KEY_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-_KEYS_OF_NAMES = {
-    *("fqdn", "host", "hosts", "hostlist", "hostname", "hostnames"),
-    *("nid", "nids", "node", "nodes", "nodelist", "nodename", "nodenames", "xname", "xnames"),
-    *("login", "logname", "owner", "pocname", "user", "userid", "username", "usernames", "users"),
-}
-_HARMLESS_WORDS = {
-    *("", "all", "any", "default", "false", "host", "localhost", "n/a", "node", "none", "null"),
-    *("true", "undefined", "unknown", "user"),
-}
-_MIN_SALT_BYTES, _MAX_SALT_BYTES = 16, 1000
-_SALT_WAIT_S = 1.0
 # Names of users and hosts that many machines share. They say nothing about a person.
 _SHARED_NAMES = {
     *("root", "nobody", "user", "users", "admin", "guest", "test", "runner", "ubuntu", "debian"),
@@ -187,7 +150,7 @@ def replace_hosts(text: str, hosts: Iterable[str], replacement: str) -> str:
 
 
 def _is_personal(name: str) -> bool:
-    return 1 < len(name) <= _MAX_HOST_NAME and name.lower() not in _SHARED_NAMES
+    return 1 < len(name) <= MAX_HOST_NAME and name.lower() not in _SHARED_NAMES
 
 
 def _is_system_path(path: str) -> bool:
@@ -206,18 +169,18 @@ def mask_known_names(text: str, names: KnownNames) -> str:
       if it does not name a user: "/scratch/NAME/run/x.json" becomes "…/x.json".
     """
     if "/" in text:
-        text = _PASSWORD.sub(_REPLACEMENT, text)
+        text = PASSWORD.sub(REPLACEMENT, text)
         for folder in names.folders:
-            text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?![\w.-])", _REPLACEMENT, text)
-        text = _HOME_USER.sub(_REPLACEMENT, text)
+            text = re.sub(rf"(?<![\w.-]){re.escape(folder)}(?![\w.-])", REPLACEMENT, text)
+        text = HOME_USER.sub(REPLACEMENT, text)
         text = _PATH.sub(_mask_path, text)
     if "@" in text:
-        text = _EMAIL.sub(_REPLACEMENT, text)
-    text = _HOST_AND_PROCESS.sub(_REPLACEMENT, text)
-    text = _NAMED_HOST.sub(rf"\g<1>{_REPLACEMENT}", text)
+        text = EMAIL.sub(REPLACEMENT, text)
+    text = _HOST_AND_PROCESS.sub(REPLACEMENT, text)
+    text = _NAMED_HOST.sub(rf"\g<1>{REPLACEMENT}", text)
     for word in names.words:
         if word.lower() in text.lower():
-            text = _word_pattern([word]).sub(_REPLACEMENT, text)
+            text = _word_pattern([word]).sub(REPLACEMENT, text)
     return text
 
 
@@ -226,107 +189,12 @@ def _mask_path(match: re.Match[str]) -> str:
     if _is_system_path(os.path.normpath("/" + path.lstrip("/")) + "/"):
         return match[0]
     parts = [part for part in path.split("/") if part]
-    return f"{_REPLACEMENT}/{parts[-1]}" if len(parts) > 3 else _REPLACEMENT
+    return f"{REPLACEMENT}/{parts[-1]}" if len(parts) > 3 else REPLACEMENT
 
 
 def _word_pattern(words: Iterable[str]) -> re.Pattern[str]:
     alternatives = "|".join(map(re.escape, words))
     return re.compile(rf"(?<![A-Za-z0-9])(?:{alternatives})(?![A-Za-z0-9])", re.IGNORECASE)
-
-
-def collect_private_names(document: Any) -> set[str]:
-    """Return the names of hosts and users in a JSON document.
-
-    Such names are:
-
-    - Text below a key such as `hostname`, `job_nodelist` or `user`, also in arrays.
-    - Text after such a key in a string, as in `Test %nid=node7`.
-    - Users of home folders.
-    """
-    names: set[str] = set()
-    pending: list[tuple[bool, Any]] = [(False, document)]
-    while pending:
-        is_private, value = pending.pop()
-        if isinstance(value, dict):
-            if is_private:
-                names.update(*map(_split_names, value))
-            pending += [
-                (is_private or _is_key_of_names(key), child) for key, child in value.items()
-            ]
-        elif isinstance(value, list):
-            pending += [(is_private, child) for child in value]
-        elif isinstance(value, str):
-            text = value[:_MAX_SEARCHED]
-            names.update(_OWNED_HOME.findall(text))
-            for key, words in _PARAMETER.findall(text):
-                if _is_key_of_names(key):
-                    names |= _split_names(words)
-            if is_private:
-                names |= {text.strip()} | _split_names(text)
-    return {name for name in names if name.lower() not in _HARMLESS_WORDS}
-
-
-def _is_key_of_names(key: str) -> bool:
-    words = [word.lower() for word in _KEY_WORD.findall(key)]
-    return bool({*words[-1:], "".join(words[-2:])} & _KEYS_OF_NAMES)
-
-
-def _split_names(text: str) -> set[str]:
-    """Return the names in a list such as `node[1-3],login1`. Numbers are no names."""
-    return {name for name in _LISTED_NAME.findall(text) if re.search("[A-Za-z]", name)}
-
-
-def make_private_text_redactor(extra_names: Iterable[str]) -> Callable[[str], str]:
-    """Return a function that replaces private text with an ellipsis ("…").
-
-    The function replaces:
-
-    - Each name in `extra_names`, and the part of the name before its first dot. Upper and lower
-      case are not distinguished. Names and parts with 1 or more than 253 characters are kept.
-    - Words that differ from such a name only in their digits, such as `node8` and `node[1-3]`, if
-      the name has two letters.
-    - Paths of home folders, such as `/home/USER` and `/gpfs/home/USER`.
-    - Email addresses.
-    - User names and passwords in URLs.
-
-    A number after the ellipsis tells names apart: "…1" is the first name that was replaced.
-    """
-    variants = {
-        variant.lower() for name in extra_names for variant in (name, name.partition(".")[0])
-    }
-    names = {variant for variant in variants if 1 < len(variant) <= _MAX_HOST_NAME}
-    digits_vary = {name for name in names if len(re.findall("[a-z]", name)) >= _MIN_LETTERS}
-    kinds = {_DIGITS.sub("0", name) for name in digits_vary}
-    alternatives = "|".join(
-        _DIGITS_PATTERN.join(map(re.escape, _DIGITS.split(name)))
-        for name in sorted(kinds | (names - digits_vary), key=lambda name: (-len(name), name))
-    )
-    pattern = re.compile(rf"(?:{alternatives})(?!\d)", re.IGNORECASE)
-    numbers: dict[str, int] = {}
-
-    def number_name(match: re.Match[str]) -> str:
-        name = match[0].lower()
-        is_word = not _LETTER_OR_DIGIT.match(
-            match.string[match.start() - 1 : match.start()]
-        ) and not _LETTER_OR_DIGIT.match(match.string, match.end())
-        is_known = name in names
-        is_similar = is_word and _DIGITS.sub("0", name) in kinds
-        if not is_similar and not (is_known and (is_word or _is_distinctive(name))):
-            return match[0]
-        return f"{_REPLACEMENT}{numbers.setdefault(name.partition('.')[0], len(numbers) + 1)}"
-
-    def redact_private_text(text: str) -> str:
-        redacted = _HOME_USER.sub(
-            _REPLACEMENT, _EMAIL.sub(_REPLACEMENT, _PASSWORD.sub(_REPLACEMENT, text))
-        )
-        return pattern.sub(number_name, redacted) if alternatives else redacted
-
-    return redact_private_text
-
-
-def _is_distinctive(name: str) -> bool:
-    """Return whether a name is also recognised inside a longer word, as in `test_onnode0007`."""
-    return len(name) >= 5 and bool(re.search("[a-z]", name) and re.search("[0-9]", name))
 
 
 def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None:
@@ -337,9 +205,9 @@ def describe_private_name(text: str, host_hashes: Collection[str]) -> str | None
     such as `node[1-3]`. Names that many machines share, such as `vm`, say nothing. Hashes of
     others, which have another salt, find no names.
     """
-    if match := _HOME_USER.search(text):
+    if match := HOME_USER.search(text):
         return f"the home folder of {match[1]}"
-    if match := _EMAIL.search(text):
+    if match := EMAIL.search(text):
         return f"the address {match[0]}"
     for word in dict.fromkeys(_WORD.findall(text)):
         for candidate in _list_possible_hosts(word):
@@ -376,87 +244,3 @@ def _expand_ranges(text: str) -> Iterator[str]:
         if first.isdecimal() and (last or first).isdecimal() and len(part) < 40:
             end = min(int(last or first), int(first) + 10_000)
             yield from (str(number).zfill(len(first)) for number in range(int(first), end + 1))
-
-
-def host_hash(name: str) -> str:
-    """Return the hash of a host name as a record's `machine.hostname_hash` has it.
-
-    The hash has a salt that only this user knows. Without it, anyone could try usual names.
-    """
-    key = read_or_create_salt(salt_file())
-    return hmac.new(key, name.encode(errors="surrogateescape"), "sha256").hexdigest()[:16]
-
-
-def host_hash_of_earlier_versions(name: str) -> str:
-    """Return the hash of a host name in records of earlier versions, which have no salt."""
-    return hashlib.sha256(name.encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-def salt_file() -> Path:
-    """Return the path of the file with the salt for host names."""
-    return platformdirs.user_config_path("xfbench") / "host-salt"
-
-
-@cache
-def read_or_create_salt(file: Path) -> bytes:
-    """Return the salt in `file`. If the file does not exist, write it with a random salt.
-
-    If the file can be neither read nor written, the salt is for this process only, and a message
-    says so. Raises UsageError if the file does not contain a salt, or if others may write to it.
-    """
-    salt = secrets.token_hex(32).encode() + b"\n"
-    with suppress(OSError):
-        if not os.path.lexists(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            _create_salt(file, salt)
-    try:
-        with open_file(file, "rb", follow_link=True) as stored_file:
-            is_open = _is_open_to_others(stored_file.fileno())
-            stored = stored_file.read(_MAX_SALT_BYTES)
-            if not stored:  # another process may have created it, and is about to write it
-                time.sleep(_SALT_WAIT_S)
-                stored = stored_file.read(_MAX_SALT_BYTES)
-    except UnsafeFileError:  # no plain file
-        is_open, stored = True, b""
-    except OSError as error:
-        say(
-            f"{file} cannot be used ({error.strerror}): the hash of this host in records will "
-            "differ from that of other commands"
-        )
-        return salt
-    if len(stored) < _MIN_SALT_BYTES or is_open:
-        raise UsageError(f"{file} is not a salt for host names of yours: delete it")
-    return stored
-
-
-def _create_salt(file: Path, salt: bytes) -> None:
-    """Write the salt to the new file. Another process may do the same at the same time."""
-    descriptor, draft = tempfile.mkstemp(prefix=".salt-", dir=file.parent)  # mode 0600
-    with os.fdopen(descriptor, "wb") as draft_file:
-        draft_file.write(salt)
-    try:
-        os.link(draft, file, follow_symlinks=False)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        with open_file(file, "xb", permissions=PRIVATE) as new_file:
-            new_file.write(salt)
-    finally:
-        Path(draft).unlink()
-
-
-def _is_open_to_others(descriptor: int) -> bool:
-    """Return whether other users may write to the file.
-
-    Some file systems give every file the mode 0777, which does not change. There, a file of this
-    user counts as closed.
-    """
-    status = os.fstat(descriptor)
-    if not status.st_mode & stat.S_IWOTH or status.st_uid != os.geteuid():
-        return bool(status.st_mode & stat.S_IWOTH)
-    with suppress(OSError):
-        os.fchmod(descriptor, PRIVATE)
-    can_change = os.fstat(descriptor).st_mode != status.st_mode
-    if can_change:  # others could write to it until now: the next command must refuse it too
-        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-    return can_change

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +29,7 @@ _FLAGS: Mapping[Mode, int] = {
     "ab": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
     "r+b": os.O_RDWR,
 }
-_COPIED_BYTES = 2**20
+_CHUNK_BYTES = 2**20
 PRIVATE = 0o600
 _OTHER_OWNER = "belongs to another user"
 
@@ -42,11 +41,11 @@ class UnsafeFileError(UsageError, OSError):
     """
 
     def __init__(self, path: Path, reason: str) -> None:
-        sentence = f"{path} {reason}: remove it, or choose another folder"
-        super().__init__(errno.EPERM, sentence, str(path))
+        super().__init__(errno.EPERM, f"it {reason}", str(path))
+        self._sentence = f"{path} {reason}: remove it, or choose another folder"
 
     def __str__(self) -> str:
-        return str(self.strerror)
+        return self._sentence
 
 
 def open_file(
@@ -132,14 +131,34 @@ def read_own_file(path: Path, max_bytes: int) -> bytes:
     file is longer than `max_bytes`.
     """
     with open_file(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        is_trusted = paths.is_trusted_member(status.st_uid, status.st_gid)
-        reason = _find_danger(path, status, is_changed=True)
-        if reason and not (is_trusted and reason == _OTHER_OWNER):
-            raise UnsafeFileError(path, reason)
-        if len(content := file.read(max_bytes + 1)) > max_bytes:
-            raise ValueError(f"it is longer than {max_bytes >> 20} MiB")
-        return content
+        _require_own(file, path)
+        return read_content(file, max_bytes)
+
+
+def _require_own(file: IO[bytes], path: Path) -> None:
+    """Raise UnsafeFileError if another user, who is no trusted member, could write to the file."""
+    status = os.fstat(file.fileno())
+    is_trusted = paths.is_trusted_member(status.st_uid, status.st_gid)
+    reason = _find_danger(path, status, is_changed=True)
+    if reason and not (is_trusted and reason == _OTHER_OWNER):
+        raise UnsafeFileError(path, reason)
+
+
+def read_content(file: IO[bytes], max_bytes: int) -> bytes:
+    """Return the content of an open plain file, of which nothing was read.
+
+    Raises ValueError if the file is longer than `max_bytes`, or becomes longer while it is read.
+    """
+    size = os.fstat(file.fileno()).st_size
+    if size > max_bytes:
+        raise ValueError(f"it is longer than {max_bytes >> 20} MiB")
+    chunks = []
+    while chunk := os.read(file.fileno(), min(size + 1, _CHUNK_BYTES)):
+        chunks.append(chunk)
+        max_bytes -= len(chunk)
+        if max_bytes < 0:
+            raise ValueError("it grew while it was read")
+    return b"".join(chunks)
 
 
 def write_file(path: Path, content: bytes | str, *, permissions: int = 0o666) -> None:
@@ -148,13 +167,27 @@ def write_file(path: Path, content: bytes | str, *, permissions: int = 0o666) ->
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def copy_content(source: Path, target: Path, *, permissions: int = PRIVATE) -> None:
+def copy_content(
+    source: Path,
+    target: Path,
+    *,
+    max_bytes: int | None = None,
+    permissions: int = PRIVATE,
+    only_own: bool = False,
+) -> None:
     """Copy the bytes of the plain file `source` to the new file `target`.
 
-    Neither the mode of `source` nor its other attributes are copied.
+    Neither the mode of `source` nor its other attributes are copied. If the file grows meanwhile,
+    the bytes that it had at the beginning are copied. Raises ValueError if it is longer than
+    `max_bytes`, and with `only_own` UnsafeFileError if another user could write to `source`.
     """
-    with (
-        open_file(source, "rb") as opened,
-        open_file(target, "xb", permissions=permissions) as file,
-    ):
-        shutil.copyfileobj(opened, file, _COPIED_BYTES)
+    with open_file(source, "rb") as opened:
+        if only_own:
+            _require_own(opened, source)
+        remaining = os.fstat(opened.fileno()).st_size
+        if max_bytes is not None and remaining > max_bytes:
+            raise ValueError(f"it is longer than {max_bytes >> 20} MiB")
+        with open_file(target, "xb", permissions=permissions) as file:
+            while chunk := opened.read(min(remaining, _CHUNK_BYTES)):
+                file.write(chunk)
+                remaining -= len(chunk)

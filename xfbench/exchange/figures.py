@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xfbench.base import private_names, safe_read, strict_json
+from xfbench.base import foreign_names, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
 from xfbench.exchange.formats import Entry, File, Format, Missed, list_keys, load_formats
@@ -179,7 +179,7 @@ def _records_of_entries(
         names.add(name)
         if len(names) > _MAX_NAMES:
             raise ValueError(f"it names more than {_MAX_NAMES:,} hosts and users")
-    hide_names = private_names.make_private_text_redactor(names)
+    hide_names = foreign_names.make_private_text_redactor(names)
 
     def redact_and_cut(text: str) -> str:
         return make_legible(hide_names(text), _MAX_TEXT_CHARACTERS)

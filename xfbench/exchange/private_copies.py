@@ -60,7 +60,7 @@ class PrivateCopies:
     def copy_certificate(self, certificate_id: str) -> tuple[str, bytes]:
         """Return id and content of the certificate without private names."""
         new_id, content = self._copy_certificate(certificate_id)
-        return new_id, content or self._source.certificate_path(certificate_id).read_bytes()
+        return new_id, content or self._read_certificate(certificate_id)
 
     def copy_certificates(self, certificate_ids: Iterable[str]) -> list[tuple[Certificate, bytes]]:
         """Return each certificate without private names, and the content of its file."""
@@ -92,10 +92,7 @@ class PrivateCopies:
         if self._certificate_ids.get(certificate_id) == certificate_id:
             return certificate_id, b""
         try:
-            content = safe_read.read_bytes(
-                self._source.certificate_path(certificate_id), MAX_DOCUMENT_BYTES, follow_link=True
-            )
-            document = strict_json.parse(content)
+            document = strict_json.parse(self._read_certificate(certificate_id))
             private = privacy.make_private(document, self._names)
         except (OSError, ValueError, RecursionError):  # missing or damaged
             private = document = {}
@@ -105,6 +102,10 @@ class PrivateCopies:
         sealed = self._seal(private)
         self._certificate_ids[certificate_id] = str(private["id"])
         return str(private["id"]), sealed
+
+    def _read_certificate(self, certificate_id: str) -> bytes:
+        path = self._source.certificate_path(certificate_id)
+        return safe_read.read_bytes(path, MAX_DOCUMENT_BYTES, follow_link=True)
 
     def _seal(self, private: dict[str, Any]) -> bytes:
         """Give the changed document its id, remember it, and return the content of its file."""

@@ -69,4 +69,4 @@ def save_latencies_of_record(record: Record) -> None:
 
 def _latency_file() -> Path:
     boot = system_files.read_system_file(_BOOT) or ""
-    return paths.cache() / "handover" / digests.of_bytes(boot.encode())[7:39]
+    return paths.cache_folder("handover") / digests.of_bytes(boot.encode())[7:39]

@@ -17,7 +17,7 @@ from typing import Any
 import archspec.cpu
 from archspec.cpu import detect
 
-from xfbench.base import private_names, processes
+from xfbench.base import name_hashes, processes
 from xfbench.model.record import Machine
 from xfbench.worker import host, nvml
 
@@ -32,7 +32,7 @@ _STATUS_WITH_MODELS = (8, 14, 15)
 def describe_machine() -> Machine:
     """Return the facts of this host: processor, usable cores, memory, accelerators and limits."""
     facts = {**host.machine_facts(), "accelerators": tuple(list_accelerator_models())}
-    hostname_hash = private_names.host_hash(platform.node())
+    hostname_hash = name_hashes.host_hash(platform.node())
     return _build_machine(facts, archspec.cpu.host().name, hostname_hash)
 
 

@@ -6,13 +6,14 @@ worker, so that each compute node can report its own medium.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
+from xfbench.base import name_hashes
 from xfbench.base.errors import XfbenchError
 from xfbench.host import striping
 from xfbench.model.record import Medium, ReadRound, Reads, Striping
@@ -53,10 +54,18 @@ class Speed:
 def describe_medium(folder: Path) -> Medium:
     """Return the storage medium of `folder`. Raises UnreadableError if it cannot be read."""
     try:
-        facts = mounts.storage_facts(folder)
-        return Medium.model_validate({**facts, "striping": striping.read_striping(folder)})
+        medium = _build_medium(mounts.storage_facts(folder))
+        return medium.model_copy(update={"striping": striping.read_striping(folder)})
     except OSError as error:
         raise UnreadableError(f"{folder}: {error.strerror}") from error
+
+
+def _build_medium(facts: Mapping[str, Any]) -> Medium:
+    """Return the medium with a hash in place of the server's name."""
+    source, below = facts["source"], tuple(map(_build_medium, facts["below"]))
+    source_hash = None if source is None else name_hashes.file_system_hash(source)
+    described = {name: value for name, value in facts.items() if name != "source"}
+    return Medium.model_validate({**described, "source_hash": source_hash, "below": below})
 
 
 def evict_and_measure_reads_by_pattern(

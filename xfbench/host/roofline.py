@@ -257,7 +257,7 @@ def _peaks_file(threads: int) -> Path:
     machine = {k: v for k, v in host.machine_facts().items() if k != "accelerators"}
     boot_id = system_files.read_system_file(Path("/proc/sys/kernel/random/boot_id"))
     cache_key = [machine, boot_id, sorted(os.sched_getaffinity(0)), np.__version__, threads]
-    return paths.cache() / "peaks" / f"{digests.of_json(cache_key)[7:39]}.json"
+    return paths.cache_folder("peaks") / f"{digests.of_json(cache_key)[7:39]}.json"
 
 
 def _read_cached_peaks(file: Path) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ import itertools
 import os
 import stat
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +53,13 @@ class Copies(NamedTuple):
     places: tuple[Place, ...]
 
 
+class Defect(NamedTuple):
+    """Why a copy of a record could not be read. `record_id` is the hexadecimal id."""
+
+    record_id: str
+    message: str
+
+
 class Group(NamedTuple):
     """Records with equal values in some fields.
 
@@ -76,6 +83,7 @@ class Index:
     def __init__(self, path: Path, store: Store) -> None:
         self._path = path
         self._store = store
+        self._unreadable_ids: set[str] = set()
         self._open_and_update_or_rebuild()
         self.damaged = self._read_defects()
 
@@ -115,7 +123,7 @@ class Index:
             values,
         ):
             stored, defects = read_if_matching(copies, conditions)
-            self.damaged += defects
+            self.add_defects(defects)
             if stored:
                 yield stored
 
@@ -271,11 +279,16 @@ class Index:
         found_by_reading = [defect for defect in self.damaged if defect not in old_defects]
         self.damaged = [*self._read_defects(), *found_by_reading]
 
+    def add_defects(self, defects: Iterable[Defect]) -> None:
+        """Add what `read_if_matching` found to `damaged`."""
+        for defect in defects:
+            self.damaged.append(defect.message)
+            self._unreadable_ids.add(defect.record_id)
+
     def remember_damaged_files(self) -> None:
         """Note the single files that could not be read, so that later commands skip them."""
-        ids = {line.partition(".json: ")[0] for line in self.damaged}
         with suppress(duckdb.Error):
-            indexing.note_damaged_files(self._connection, self._store, ids)
+            indexing.note_damaged_files(self._connection, self._store, self._unreadable_ids)
 
     def _read_defects(self) -> list[str]:
         return [
@@ -387,7 +400,7 @@ def _open_temporary_copy(store: Store, stack: ExitStack) -> Index:
     path = Path(folder) / FILE_NAME
     if _is_safe_to_open(store.folder / FILE_NAME):
         with suppress(OSError):
-            shared_files.copy_content(store.folder / FILE_NAME, path)
+            shared_files.copy_content(store.folder / FILE_NAME, path, only_own=True)
     try:
         return Index(path, store)
     except (duckdb.Error, OSError) as error:
@@ -426,17 +439,17 @@ def _lock_if_writable(store: Store, stack: ExitStack, warn_of_wait: WarningHandl
 
 def read_if_matching(
     copies: Copies, conditions: Sequence[Condition]
-) -> tuple[StoredRecord | None, list[str]]:
+) -> tuple[StoredRecord | None, list[Defect]]:
     """Return the first valid copy of a record if it meets all conditions, and defects.
 
-    If no copy is valid, the defects are a line for each copy. Otherwise there are none.
+    If no copy is valid, there is a defect for each copy. Otherwise there are none.
     """
     defects = []
     for place in copies.places:
         try:
             record = place.record(copies.id)
         except (OSError, ValueError) as error:
-            defects.append(defect_message(place.path.name, error))
+            defects.append(Defect(copies.id, defect_message(place.path.name, error)))
         else:
             is_matching = not conditions or _meets_conditions(record, conditions)
             return ((place, record) if is_matching else None), []

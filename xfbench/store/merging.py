@@ -295,7 +295,7 @@ def copy_run_folder(
 
 def _is_copied(path: Path) -> bool:
     status = path.lstat()
-    return stat.S_ISREG(status.st_mode) and status.st_size <= MAX_RUN_FILE_BYTES
+    return stat.S_ISREG(status.st_mode)
 
 
 def _copy_run_files(
@@ -309,7 +309,9 @@ def _copy_run_files(
     for path in files:
         copy = new_folder / path.name
         try:
-            copy_content(path, copy)
+            copy_content(path, copy, max_bytes=MAX_RUN_FILE_BYTES)
+        except ValueError:  # it is too long
+            continue
         except PermissionError as error:
             if error.filename != str(path):
                 raise

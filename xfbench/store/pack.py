@@ -101,7 +101,8 @@ def read_lines_and_defects(path: Path) -> Iterator[PackLine]:
     offset = 0
     number = 0
     with open_file(path, "rb", follow_link=True) as file:
-        while content := file.readline(MAX_DOCUMENT_BYTES):
+        size = os.fstat(file.fileno()).st_size  # what is appended meanwhile is not read
+        while offset < size and (content := file.readline(MAX_DOCUMENT_BYTES)):
             number += 1
             if content.endswith(b"\n"):
                 line, defect = content[:-1], None
@@ -126,7 +127,8 @@ def read_stated_ids(path: Path) -> list[str]:
     """
     ids = []
     with open_file(path, "rb", follow_link=True) as file:
-        while content := file.readline(MAX_DOCUMENT_BYTES):
+        size = os.fstat(file.fileno()).st_size
+        while file.tell() < size and (content := file.readline(MAX_DOCUMENT_BYTES)):
             ids.append(content[len(_LINE_START) : _ID_FIELD_BYTES - 2].decode("ascii", "replace"))
     return ids
 

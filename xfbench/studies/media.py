@@ -24,7 +24,7 @@ def medium_folders(named_folders: Mapping[str, Path]) -> dict[str, Path]:
     `named_folders` has the folders that the user named with `--medium`. Raises UsageError if one of
     them does not exist.
     """
-    folders = {CACHE: paths.cache() / "studies"}
+    folders = {CACHE: paths.cache_folder("studies")}
     memory = Path("/dev/shm")
     if os.access(memory, os.W_OK):
         folders[MEMORY] = memory / f"xfbench-studies-{os.getuid()}"

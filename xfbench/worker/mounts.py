@@ -7,7 +7,6 @@ are left out too.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from dataclasses import dataclass
@@ -133,7 +132,9 @@ def mount_of(path: Path) -> Mount | None:
 def storage_facts(folder: Path) -> Dict[str, Any]:
     """Return the facts about the storage below `folder`, in the form of a record's `medium`.
 
-    Raises OSError if the folder does not exist or is not readable.
+    In place of `source_hash`, they have `source`: the name of a network file system, with that of
+    its server. For other file systems, it is None. Raises OSError if the folder does not exist or
+    is not readable.
     """
     return _storage_facts_to_depth(folder, _MAX_LAYERS)
 
@@ -180,19 +181,9 @@ def _storage_facts_to_depth(folder: Path, max_layers: int) -> Dict[str, Any]:
         "block_bytes": space.f_bsize,
         "total_bytes": space.f_blocks * space.f_frsize,
         "free_bytes": space.f_bavail * space.f_frsize,
-        "source_hash": _hash_of_server(mount),
+        "source": mount.source if mount and mount.file_system in NETWORK else None,
         "below": list(below.values()),
     }
-
-
-def _hash_of_server(mount: Mount | None) -> str | None:
-    """Return a hash that tells network file systems apart, or None for other file systems.
-
-    The server's name itself stays out of the record.
-    """
-    if mount is None or mount.file_system not in NETWORK:
-        return None
-    return hashlib.sha256(mount.source.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _folders_that_store_mount(mount: Mount, device_ids: List[str], folder: Path) -> List[Path]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from xfbench.worker import pictures
-from xfbench.worker.formats import Damaged, SampleList, resolve_file
+from xfbench.worker.formats import Damaged, SampleList, read_limited, resolve_file
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
 SCHEMA = "xfbench.data/1"
@@ -109,9 +109,7 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     """Return the content of the manifest in `folder`. Raises Damaged if it is not valid."""
     path = resolve_file(folder, "manifest.json")
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ValueError(f"the file is longer than {MAX_MANIFEST_BYTES >> 20} MiB")
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest = json.loads(read_limited(path, MAX_MANIFEST_BYTES).decode("utf-8"))
         if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
             raise ValueError(f"unknown schema {manifest['schema']} or format {manifest['format']}")
         if set(manifest["splits"]) - set(SPLITS) or "train" not in manifest["splits"]:

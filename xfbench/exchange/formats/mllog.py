@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from xfbench.base import strict_json
-from xfbench.base.private_names import collect_private_names
+from xfbench.base.foreign_names import collect_private_names
 from xfbench.exchange.formats import (
     Entry,
     File,

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from xfbench.base.private_names import collect_private_names
+from xfbench.base.foreign_names import collect_private_names
 from xfbench.exchange.formats import (
     Entry,
     File,

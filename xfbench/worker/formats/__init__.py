@@ -16,6 +16,7 @@ interpreter. `xfbench.datasets` writes the files.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Tuple
@@ -75,7 +76,19 @@ def read_image_path(path: Path) -> bytes:
 
     Raises Damaged if it is not a file, or if it is larger than MAX_IMAGE_BYTES.
     """
-    check_file(path)
-    if path.stat().st_size > MAX_IMAGE_BYTES:
-        raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: not an image")
-    return path.read_bytes()
+    try:
+        return read_limited(check_file(path), MAX_IMAGE_BYTES)
+    except ValueError as error:
+        raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: not an image") from error
+
+
+def read_limited(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes that a file has when it is opened, even if it grows meanwhile.
+
+    Raises ValueError if it is longer than `max_bytes`, and OSError if it cannot be read.
+    """
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise ValueError(f"the file is longer than {max_bytes / 2**20:g} MiB")
+        return file.read(size)

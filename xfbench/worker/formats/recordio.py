@@ -24,13 +24,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from xfbench.worker.formats import Damaged, SampleList, resolve_file
+from xfbench.worker.formats import Damaged, SampleList, read_limited, resolve_file
 from xfbench.worker.samples import Sample
 from xfbench.worker.stored import DataFile, check_count, check_image_signature, check_label
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 MAX_PART_BYTES = 2**29 - 1
 COMPLETE, FIRST, MIDDLE, LAST = range(4)
+_MAX_INDEX_LINE_BYTES = 64
 _IR_HEADER = struct.Struct("<IfQQ")
 
 
@@ -106,7 +107,7 @@ class _Records(Sequence[Sample]):
             self.starts.extend(end_by_start.keys())
             self.ends.extend(end_by_start.values())
             return
-        for number, start in _read_offsets_by_number(index).items():
+        for number, start in _read_offsets_by_number(index, len(end_by_start)).items():
             end = end_by_start.pop(start, None)
             if end is None:
                 raise Damaged(f"{index}: record {number} does not begin at byte {start}")
@@ -172,10 +173,17 @@ class _Joined(Sequence[Sample]):
         return replace(sample, key=f"{index:08d}")
 
 
-def _read_offsets_by_number(index_path: Path) -> Dict[int, int]:
-    """Return the offset of each record in bytes, by record number, in the order of the index."""
+def _read_offsets_by_number(index_path: Path, record_count: int) -> Dict[int, int]:
+    """Return the offset of each record in bytes, by record number, in the order of the index.
+
+    Raises Damaged if there are more than `record_count`.
+    """
     starts: Dict[int, int] = {}
-    lines = index_path.read_bytes().split(b"\n")
+    try:
+        content = read_limited(index_path, record_count * _MAX_INDEX_LINE_BYTES)
+    except ValueError as error:
+        raise Damaged(f"{index_path}: {error}, for {record_count} records") from error
+    lines = content.split(b"\n")
     for line, text in enumerate(lines, 1):
         if not text and line == len(lines):
             continue
