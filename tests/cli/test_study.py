@@ -281,6 +281,49 @@ def test_report_includes_imported_records(run_inline, study_name, results):
     assert json.loads(outcome.stdout)["launches"] == 4
 
 
+NO_SLURM = "echo 'squeue: error: DNS lookup failed\nsqueue: fatal: no configuration' >&2\nexit 1"
+UNREACHABLE = "Slurm cannot be reached from here: no configuration"
+
+
+def write_study_with_slurm(file, local_size):
+    """Write the study with a local size, and with the size paper, which needs Slurm."""
+    head, matrix, rest = STUDY.split("[[matrix]]")
+    analysis = rest[rest.index("[[analysis]]") :]
+    local = f"[[matrix]]{matrix}".replace("smoke", local_size)
+    paper = f'[[matrix]]{matrix}launcher = "slurm"\n'.replace("smoke", "paper")
+    file.write_text(head + local + paper + analysis)
+
+
+@pytest.mark.parametrize("local_size", ["smoke", "laptop"])
+def test_a_run_says_that_slurm_cannot_be_reached(install, run_inline, tmp_path, local_size):
+    install("squeue", NO_SLURM)
+    file = tmp_path / "mine.toml"
+    write_study_with_slurm(file, local_size)
+    words = f"study run {file} --size paper --no-verify".split()
+    dry_run = run_inline(*words, "--dry-run")
+    assert dry_run.returncode == 0, dry_run.stderr
+    first, count, *cells = dry_run.stdout.splitlines()
+    assert first == UNREACHABLE and count.startswith("2 cells") and len(cells) == 2
+    document = json.loads(run_inline(*words, "--dry-run", "--json").stdout)
+    assert document["slurm_obstacle"] == UNREACHABLE and len(document["cells"]) == 2
+    run = run_inline(*words, "--json")
+    assert run.returncode == 1
+    *_, last = run.stderr.splitlines()
+    assert last == (
+        f"xfbench: 2 cells of mine not launched: {UNREACHABLE}. Run the command on a login node of "
+        f"the cluster, or choose --size {local_size}"
+    )
+    assert "no launches left" not in run.stderr
+    answer = json.loads(run.stdout)
+    assert {each["reason"] for each in answer["missing"]} == {f"unavailable: {UNREACHABLE}"}
+
+
+def test_a_dry_run_without_slurm_says_nothing_of_slurm(study_name, install, run_inline):
+    install("squeue", NO_SLURM)
+    document = json.loads(run_inline(*f"study run {study_name} --dry-run --json".split()).stdout)
+    assert document["slurm_obstacle"] is None
+
+
 PROBES = """
 name = "mine"
 title = "Probes of mine"

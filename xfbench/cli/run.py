@@ -77,6 +77,8 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     plan = plan_builder.build_plan(values, adjust)
     if dry_run:
         outline = None if plan.bundle else _build_outline(plan, store)
+        if obstacle := outline and job_queue.find_slurm_obstacle(plan.requests):
+            say(f"warning: {obstacle}")
         _print_preview(session.preview(plan, store), outline, as_json, show_commands=show_commands)
         return
     if not plan.bundle:

@@ -226,6 +226,7 @@ def run(
     """
     from xfbench import progress
     from xfbench.base import paths
+    from xfbench.execution import job_queue
     from xfbench.execution.launch import LaunchContext
     from xfbench.host import memory
     from xfbench.planning import experiment, sense
@@ -249,8 +250,9 @@ def run(
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
     lines = batch_search.add_earlier_or_available_memory_limit(prepared.searches, earlier_records)
+    slurm_obstacle = job_queue.find_slurm_obstacle(prepared.cells)
     if values.get("dry_run"):
-        _print_plan_and_time_estimate(prepared, lines, store, as_json)
+        _print_plan_and_time_estimate(prepared, lines, store, slurm_obstacle, as_json)
         return
     _say_what_is_left_out(prepared)
     session = Session(LaunchContext(store), progress.choose_listener())
@@ -262,6 +264,7 @@ def run(
     sources = [store.folder, *(other_sources or ())]
     study_answer = _build_answer(chosen_study, name, chosen_size, store.folder, sources)
     _print_answer(study_answer, as_json)
+    running.require_submission(chosen_study, slurm_obstacle, records)
     if any(not running.is_ok_or_expected_failure(chosen_study, record) for record in records):
         raise typer.Exit(1)
 
@@ -424,6 +427,7 @@ def _print_plan_and_time_estimate(
     prepared: StudyPlan,
     batch_searches: Sequence[CellSearch],
     store: Store,
+    slurm_obstacle: str | None,
     as_json: bool,
 ) -> None:
     """Print the planned cells, the launches with their estimated time, and the skipped cells.
@@ -432,6 +436,7 @@ def _print_plan_and_time_estimate(
     - `batch_searches`: searches for a batch size. Each is printed with the cell that it starts
       from, because its other cells are not known in advance.
     - `store`: earlier records, for the estimate.
+    - `slurm_obstacle`: why Slurm jobs of the study cannot be submitted, else None.
     """
     from xfbench.model import capabilities
     from xfbench.planning import durations
@@ -465,10 +470,11 @@ def _print_plan_and_time_estimate(
             for line in batch_searches
         ]
         document = {"cells": cells, "launches": len(remaining_requests), "estimate": vars(estimate)}
-        print(
-            json.dumps({**document, "found_out": search_documents, "absent": prepared.missing_data})
-        )
+        document |= {"found_out": search_documents, "absent": prepared.missing_data}
+        print(json.dumps({**document, "slurm_obstacle": slurm_obstacle}))
         return
+    if slurm_obstacle:
+        _print_wrapped(slurm_obstacle)
     if launch_rows or not batch_searches:
         counts = f"{len(launch_rows)} cells, at most {len(remaining_requests)} launches"
         _print_wrapped(f"{counts}; time: {estimate.describe()}")

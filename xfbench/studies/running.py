@@ -238,3 +238,24 @@ def is_ok_or_expected_failure(study: Experiment, record: Record) -> bool:
     if record.request and record.request.probe:
         return True
     return has_diverged(record) and any(analysis.name == "diverged" for analysis in study.analysis)
+
+
+def require_submission(
+    study: Experiment, slurm_obstacle: str | None, records: Sequence[Record]
+) -> None:
+    """Raise UnavailableError if cells were not launched because Slurm cannot be reached.
+
+    - `slurm_obstacle`: why Slurm jobs cannot be submitted, else None.
+    - `records`: the new records. Probes do not count, because their answer is "not here".
+    """
+    requests = [each.request for each in records if each.request and each.status == "unavailable"]
+    cells = {each.cell() for each in requests if each.launcher == "slurm" and not each.probe}
+    if not slurm_obstacle or not cells:
+        return
+    launchers = {size: [m.launcher for m in study.matrices_of_size(size)] for size in study.sizes}
+    local_sizes = [size for size in study.sizes if "slurm" not in launchers[size]]
+    other_size = f", or choose --size {local_sizes[-1]}" if local_sizes else ""
+    raise errors.UnavailableError(
+        f"{pluralize(len(cells), 'cell')} of {study.name} not launched: {slurm_obstacle}. Run the "
+        f"command on a login node of the cluster{other_size}"
+    )
