@@ -557,10 +557,19 @@ def _build_answer(
     """
     from xfbench.base import errors, paths
     from xfbench.studies import answer, cells, gathering
+    from xfbench.studies.unmatched import explain_unmatched_records
 
     named_folder = None if results_folder == paths.results(None) else results_folder
-    records, certificates = gathering.load_records_and_certificates(sources, say, conditions)
-    chosen_size = size or cells.most_measured_size(chosen_study, records)
+    gathered = gathering.load_records_and_certificates(sources, say, conditions)
+    chosen_size = size or cells.most_measured_size(chosen_study, gathered.records)
+    unmatched_sentences = tuple(
+        sentence
+        for source, records in gathered.by_source.items()
+        if source != results_folder
+        and (sentence := explain_unmatched_records(chosen_study, chosen_size, source.name, records))
+    )
+    for sentence in unmatched_sentences:
+        say(sentence)
     if chosen_size is None:
         words = ["xfbench", "study", "run", study_argument]
         words += ["--results", str(named_folder)] if named_folder else []
@@ -568,12 +577,15 @@ def _build_answer(
             f"{sources[0]} has no records of {chosen_study.name}: measure with "
             f"`{shlex.join(words)}`"
         )
-    study_answer = answer.answer_study(chosen_study, chosen_size, records, certificates, against)
+    study_answer = answer.answer_study(
+        chosen_study, chosen_size, gathered.records, gathered.certificates, against
+    )
     return replace(
         study_answer,
         study_argument=study_argument,
         results=named_folder,
         conditions=tuple(map(str, conditions)),
+        unmatched=unmatched_sentences,
     )
 
 

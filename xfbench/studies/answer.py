@@ -79,6 +79,7 @@ class Answer:
       study's name.
     - `results`: the results folder to name in `command`; None: the default folder.
     - `conditions`: the conditions that restrict the records, such as "request.threads=2".
+    - `unmatched`: a sentence for each other folder or archive of which no record is used.
     """
 
     study: Experiment
@@ -97,6 +98,7 @@ class Answer:
     study_argument: str = ""
     results: Path | None = None
     conditions: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -115,7 +117,7 @@ class Answer:
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
-        limits = list(self.study.limits)
+        limits = [*self.unmatched, *self.study.limits]
         if self.conditions:
             limits.append(f"Only records with {' and '.join(self.conditions)} are used.")
         if self.size != "paper" and self.study.sources:
