@@ -73,20 +73,20 @@ def find_slurm_obstacle(cells: Iterable[Cell]) -> str | None:
 
     Also return None if no cell needs a job.
     """
-    reason = slurm.find_unreachable_reason() if any(map(_needs_submission, cells)) else None
+    reason = slurm.find_unreachable_reason() if any(map(needs_submission, cells)) else None
     return f"Slurm cannot be reached from here: {reason}" if reason else None
 
 
 def split_local_and_submitted(plan: Plan) -> tuple[Plan, Plan]:
     """Return the part of the plan to run here, and the part to run in submitted jobs."""
-    submitted_requests = tuple(filter(_needs_submission, plan.requests))
-    local_requests = tuple(itertools.filterfalse(_needs_submission, plan.requests))
+    submitted_requests = tuple(filter(needs_submission, plan.requests))
+    local_requests = tuple(itertools.filterfalse(needs_submission, plan.requests))
     return plan.model_copy(update={"requests": local_requests}), plan.model_copy(
         update={"requests": submitted_requests}
     )
 
 
-def _needs_submission(cell: Cell) -> bool:
+def needs_submission(cell: Cell) -> bool:
     """Return whether the cell's launcher is Slurm and this process is outside an allocation."""
     return cell.launcher == "slurm" and not is_inside_allocation()
 
