@@ -37,6 +37,7 @@ from xfbench.studies import (
 )
 from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.published_findings import judge_published_findings
+from xfbench.studies.repeating import list_repeat_options
 
 ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "values": analyses.analyze_values,
@@ -79,6 +80,7 @@ class Answer:
       study's name.
     - `results`: the results folder to name in `command`; None: the default folder.
     - `conditions`: the conditions that restrict the records, such as "request.threads=2".
+    - `repeat_options`: options of `command` that restrict the study to the cells of the records.
     - `unmatched`: a sentence for each other folder or archive of which no record is used.
     """
 
@@ -98,13 +100,15 @@ class Answer:
     study_argument: str = ""
     results: Path | None = None
     conditions: tuple[str, ...] = ()
+    repeat_options: tuple[str, ...] = ()
     unmatched: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
-        """The command that runs the study again."""
+        """The command that runs the study's cells again."""
         study_argument = self.study_argument or self.study.name
         words = ["xfbench", "study", "run", study_argument, "--size", self.size]
+        words += self.repeat_options
         words += ["--results", str(self.results)] if self.results else []
         return shlex.join(words)
 
@@ -272,6 +276,7 @@ def answer_study(
             if record.status != "ok" and not (searches_batches and memory.is_out_of_memory(record))
         ),
         sentences=judge_published_findings(study, findings),
+        repeat_options=list_repeat_options(study.matrices_of_size(size), study_records),
     )
 
 
