@@ -39,8 +39,8 @@ def _find_other_launches(matrices: Sequence[Matrix], records: Sequence[Record]) 
     ]
     numbers = [
         number
-        for matrix in matrices
         for request, number in fixed
-        if number != matrix.launches and matching.is_in_matrix(matrix, request, catalog)
+        if number
+        not in [m.launches for m in matrices if matching.is_in_matrix(m, request, catalog)]
     ]
     return max(numbers, default=None)

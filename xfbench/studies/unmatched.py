@@ -10,6 +10,7 @@ from xfbench.model.record import Record
 from xfbench.model.strategy import format_options
 from xfbench.planning import matching
 from xfbench.planning.experiment import Experiment
+from xfbench.planning.matrix import Matrix
 from xfbench.planning.study_form import Size
 from xfbench.studies import cells
 from xfbench.studies.wording import join_words
@@ -43,13 +44,13 @@ def explain_unmatched_records(
     return f"No record of {name} belongs to a cell of {place}: {reason}."
 
 
-def _describe_differences(matrices: Sequence[Any], records: Iterable[Record]) -> str:
+def _describe_differences(matrices: Sequence[Matrix], records: Iterable[Record]) -> str:
     """Return in which settings most records differ from the matrix that they resemble most."""
     catalog = matching.Catalog()
+    requests = [each.request for each in records if each.source == "measured" and each.request]
     differences = [
-        min((tuple(matching.find_mismatches(m, r.request, catalog)) for m in matrices), key=len)
-        for r in records
-        if r.source == "measured" and r.request
+        min((tuple(matching.find_mismatches(m, request, catalog)) for m in matrices), key=len)
+        for request in requests
     ]
     if not differences:
         return "its records are figures of other tools or sources"
