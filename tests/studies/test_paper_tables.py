@@ -40,12 +40,12 @@ def test_a_table_has_values_for_siunitx_and_a_caption(thread_answer):
     assert "\\toprule\nconfiguration & threads & times & launches \\\\\n\\midrule" in measured
     [row] = [line for line in measured.splitlines() if " & 2 threads & " in line]
     assert row.startswith("lenet · reference & 2 threads & \\num{2} (\\numrange{")
-    assert row.endswith("}) & 5 \\\\")
+    assert row.endswith("}) & \\num{5} \\\\")
     [caption] = [line for line in measured.splitlines() if line.startswith("\\caption{")]
     assert caption.startswith("\\caption{t: Speed-up\\_. 10 launches, 2026-11-26, on ")
     assert "The brackets are 95 \\% confidence intervals" in caption
     assert "\\label{tab:xfbench-mine-speed-up}" in measured
-    assert "All rows: against 1 thread" not in measured  # there is one row, with its remark
+    assert "All rows: against 1 thread." in measured
     assert "Two are 2 \\& 3 times faster" in verdicts and "& holds &" in verdicts
     assert "Doe20, table 3" in published
     assert "% Limit: None." in comments and "% To repeat it: xfbench study run mine" in comments

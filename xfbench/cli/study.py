@@ -37,7 +37,7 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from xfbench.equality.certify import Unproven
     from xfbench.model.record import Record
@@ -352,7 +352,7 @@ def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:
     study_answer = replace(study_answer, results=None)
     drawings = render.render_svgs(study_answer) if output.suffix == ".md" else []
     drawing_names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
-    renderers = {
+    renderers: dict[str, Callable[[Answer], str]] = {
         ".html": page.render_html,
         ".md": partial(render.render_markdown, pictures=drawing_names),
         ".tex": paper_tables.render_latex,

@@ -98,9 +98,9 @@ def _format_launches(value: Value) -> str:
 
 
 def _find_common_note(values: Sequence[Value]) -> str:
-    """Return the remark that all values have; "" if they differ, or if there is one value."""
+    """Return the remark that all values have; "" if they differ."""
     notes = {value.note for value in values}
-    return notes.pop() if len(notes) == 1 < len(values) else ""
+    return notes.pop() if len(notes) == 1 else ""
 
 
 def _format_value(value: Value, unit: str) -> str:

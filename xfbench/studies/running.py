@@ -254,7 +254,7 @@ def record_skipped_cells(study_plan: StudyPlan, store: Store) -> None:
     known = {
         record.request
         for record in find_records_of_requests(reasons, store)
-        if record.status == "ok" or record.reason == reasons[record.request]
+        if record.request and (record.status == "ok" or record.reason == reasons[record.request])
     }
     for request, reason in reasons.items():
         if request not in known:
