@@ -276,6 +276,23 @@ def find_job_number(job_name: str) -> str | None:
     return parse_queue(listing)
 
 
+def find_unreachable_reason() -> str | None:
+    """Ask Slurm for this user's jobs. Return why it does not answer, in one line, else None."""
+    try:
+        output(
+            ["squeue", "--noheader", f"--user={os.getuid()}", "--format=%i"],
+            purpose=Purpose.SLURM,
+            timeout=_TIMEOUT_S,
+        )
+    except CommandError as error:
+        message = str(error).removeprefix("squeue failed: ")
+        # The last line has the consequence of the others, such as of an unknown host.
+        if lines := tool_output.find_matching_lines(message, r"[a-z_]+: (error|fatal): .*"):
+            return re.sub(r"^[a-z_]+: (error|fatal): ", "", lines[-1])
+        return tool_output.quote_output(message) if "\n" in message else message
+    return None
+
+
 def query_job_state(job_number: str) -> JobState:
     """Return the state of the job, or an empty `JobState` if Slurm has forgotten the job.
 

@@ -145,13 +145,32 @@ def test_a_repeated_verification_is_said_to_be_an_earlier_one(cell, monkeypatch,
     monkeypatch.setenv("XFBENCH_HOME", str(cache))
     store = Store(tmp_path / "results")
     environments = {"reference": fake_framework.own_environment()}
-    requests = [cell(framework="reference", kernel="numpy").request(1)]
-    for _ in range(2):
+    requests = [cell(framework="reference", kernel="numpy").request(n) for n in (1, 2)]
+    for count in (1, 0):
+        unproven = session.count_unproven(requests, {})
+        assert (unproven.configurations, unproven.batches) == (count, count)
         context = LaunchContext(store, dict(environments))
         session.Session(context, progress.Messages()).certify(requests)
     [first, second] = [line for line in capsys.readouterr().err.splitlines() if " of 1 " in line]
     assert first.startswith("1 of 1 configurations proven equal in ")
     assert second == "1 of 1 configurations proven equal (all by an earlier verification)"
+
+
+def test_what_is_not_verified_here_is_not_counted_as_unproven(cell, monkeypatch, tmp_path):
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path))
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    here, submitted = cell(), cell(launcher="slurm")
+    unsupported, probe = cell(framework="mxnet", kernel="numpy"), cell(probe="process")
+    requests = [each.request(1) for each in (here, submitted, unsupported, probe)]
+    unproven = session.count_unproven(requests, {})
+    assert (unproven.configurations, unproven.batches) == (1, 1)
+    assert session.count_unproven(requests[1:], {}).describe() == ""
+    larger = cell(global_batch_size=8, batch_size_per_rank=8).request(1)
+    torch = cell(framework="torch", kernel="onednn").request(1)  # there is no environment yet
+    assert session.count_unproven([*requests, larger, torch], {}).describe() == (
+        "2 configurations and 3 timed batch sizes are not proven equal yet: verification comes "
+        "first. A configuration took 5 s (LeNet) to 50 min (ResNet-101 with XLA)"
+    )
 
 
 def test_resumed_plans_leave_out_recorded_launches(run, plan):

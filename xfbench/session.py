@@ -25,6 +25,7 @@ from xfbench import bundle, pairwise, stop_rule
 from xfbench.base.errors import UnavailableError, UsageError
 from xfbench.environments import allocators, environment
 from xfbench.equality import certify, worker_check
+from xfbench.equality.verify import unverifiable_reason
 from xfbench.execution import dry_run, job, job_queue
 from xfbench.execution.launch import LaunchContext, launch_obstacle, run_launch
 from xfbench.host import doctor, sites
@@ -143,6 +144,38 @@ def preview(plan: Plan, store: Store) -> Preview:
         )
     _require_waiting(plan)
     return Preview(remaining_plan.requests, commands=dry_run.list_commands_by_cell(remaining_plan))
+
+
+def count_unproven(requests: Iterable[Request], pythons: Mapping[str, Path]) -> certify.Unproven:
+    """Count what `run` verifies on this machine before these launches. Nothing is created.
+
+    - `pythons`: for a framework, the interpreter that replaces its managed environment.
+    """
+    environments: dict[str, environment.Environment | None] = {}
+    unavailable: set[str] = set()
+    verifiable = []
+    by_cell = {request.cell(): request for request in requests if not request.probe}
+    for request in by_cell.values():
+        key = request.environment_key
+        if (
+            key in unavailable
+            or job_queue.needs_submission(request)
+            or launch_obstacle(request)
+            or unverifiable_reason(request)
+        ):
+            continue
+        if key not in environments:
+            try:
+                environments[key] = environment.find_environment(
+                    adapter.load(request.framework, request.revision),
+                    pythons.get(request.interpreter_key),
+                    request.site,
+                )
+            except UnavailableError:
+                unavailable.add(key)
+                continue
+        verifiable.append(request)
+    return certify.count_unproven(verifiable, environments)
 
 
 def find_done(plan: Plan, store: Store) -> list[Record]:

@@ -21,6 +21,11 @@ def test_a_group_alone_prints_its_help(words, run_process):
     ("words", "status", "message"),
     [
         ("compare torch mxnet", 2, "torch: neither a results folder nor a filter such as"),
+        (
+            "compare results results/README",
+            2,
+            "import it first: xfbench results import results",
+        ),
         ("leaderboard --where framework=pytorch", 1, "framework is one of reference"),
         ("leaderboard --workload resnet50", 1, "workload is one of lenet"),
         ("results show zzz", 2, "no record id starts with 'zzz'"),

@@ -153,6 +153,30 @@ def test_reason_of_a_rejected_job_is_what_sbatch_said(
     assert "Maintenance" not in record["reason"]
 
 
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("squeue: error: lookup failed\nsqueue: fatal: no configuration", "no configuration"),
+        (f"{BANNER}slurm_load_jobs error: Unable to contact slurm", "Unable to contact slurm"),
+    ],
+)
+def test_a_slurm_that_cannot_be_reached_is_asked_for_no_job(
+    install, run_inline, tmp_path, results_folder, printed, reason
+):
+    (tmp_path / "printed").write_text(printed)
+    install("squeue", f"cat {tmp_path / 'printed'} >&2\nexit 1")
+    install("sbatch", "echo 41234")
+    words = [*RUN, "--launcher=slurm", f"--results={results_folder}"]
+    dry_run = run_inline(*words, "--dry-run")
+    assert dry_run.returncode == 0 and "#SBATCH" in dry_run.stdout
+    assert "warning: Slurm cannot be reached from here" in dry_run.stderr
+    completed = run_inline(*words)
+    assert completed.returncode == 1 and "no launches left" not in completed.stderr
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and reason in record["reason"]
+    assert record["reason"].startswith("Slurm cannot be reached from here: ")
+
+
 SETS_ROOT = "export TOOLROOT=/opt/tool"
 OPEN_MPI = 'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 4.1.4"; exit; fi\n'
 START_RANK = """

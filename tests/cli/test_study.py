@@ -205,6 +205,50 @@ def test_the_command_that_repeats_a_study_names_its_file_and_results(
     assert read_repeat_command(outcome.stdout) == words, outcome.stderr
 
 
+def test_the_command_that_repeats_a_study_gives_the_same_cells(run_inline, study_folder, tmp_path):
+    """Of the frameworks and networks of the study, the run has some, with other launches."""
+    text = STUDY.replace('["reference"]', '["reference", "torch"]', 1)
+    (tmp_path / "mine.toml").write_text(text)
+    chosen = "-f reference -w lenet,alexnet --launches 1".split()
+    run = run_inline("study", "run", "./mine.toml", "--no-verify", *chosen)
+    assert run.returncode == 0, run.stderr
+    words = read_repeat_command(run.stdout)
+    assert words[5:] == ["--framework", "reference", "--launches", "1"]
+    first, again = (
+        json.loads(run_inline(*start, "--dry-run", "--json").stdout)
+        for start in (["study", "run", "./mine.toml", *chosen], words)
+    )
+    assert sorted(map(json.dumps, again["cells"])) == sorted(map(json.dumps, first["cells"]))
+    report = json.loads(run_inline(*"study report ./mine.toml -w lenet --json".split()).stdout)
+    assert shlex.split(report["command"])[6:] == (
+        "--framework reference --workload lenet --launches 1".split()
+    )
+
+
+def test_cells_that_a_run_leaves_out_are_missing_in_its_answer_and_its_archive(
+    run_inline, tmp_path
+):
+    head, matrix, rest = STUDY.split("[[matrix]]")
+    matrix = matrix.replace("[2, 4]", "2\nthreads = [1, 4096]")
+    file = tmp_path / "mine.toml"
+    file.write_text(f"{head}[[matrix]]{matrix}{rest[rest.index('[[analysis]]') :]}")
+    words = f"study run {file} --launches 1 --no-verify --json".split()
+    run = run_inline(*words)
+    assert run.returncode == 0, run.stderr
+    [missing] = json.loads(run.stdout)["missing"]
+    assert "4096 threads" in missing["cell"]
+    reason = "unavailable: 4096 threads need 4096 processors, and there are "
+    assert missing["reason"].startswith(reason)
+    assert json.loads(run_inline(*words).stdout)["missing"] == [missing]
+    records = [*(tmp_path / "results" / "records").rglob("*.json")]
+    assert len(records) == 3, "the reason is stored once"
+    run_inline(*"results export theirs.tar".split())
+    shutil.rmtree(tmp_path / "results")
+    run_inline("study", "report", file, "--with", "theirs.tar", "--output", "mine.md")
+    page = (tmp_path / "mine.md").read_text()
+    assert "## Cells without a result" in page and "4096 threads need 4096" in page
+
+
 def test_the_command_in_a_report_file_names_no_folder(run_inline, study_name, results, tmp_path):
     outcome = run_inline(*f"study report {study_name} --results ./results/ -o mine.md".split())
     assert outcome.returncode == 0, outcome.stderr
@@ -252,6 +296,21 @@ def test_a_dry_run_without_results_cannot_estimate_the_time(run_inline, study_na
     assert sum("unsupported" in cell or "one-channel" in cell for cell in cells) == 1
 
 
+def test_a_dry_run_says_what_is_verified_first(run_inline, study_name, monkeypatch, tmp_path):
+    monkeypatch.setenv("XFBENCH_HOME", str(tmp_path / "home"))
+    words = f"study run {study_name} --dry-run".split()
+    text = " ".join(run_inline(*words).stdout.split())
+    sentence = "1 configuration and 2 timed batch sizes are not proven equal yet: verification"
+    assert sentence in text
+    document = json.loads(run_inline(*words, "--json").stdout)
+    assert document["unproven"] == {"configurations": 1, "batches": 2}
+    unverified = json.loads(run_inline(*words, "--json", "--no-verify").stdout)
+    assert unverified["unproven"] == {"configurations": 0, "batches": 0}
+    run_words = "run -f reference -w lenet --batch-size 2 --steps 2 --launches 1 --dry-run".split()
+    assert "1 configuration and 1 timed batch size are not proven" in run_inline(*run_words).stderr
+    assert "proven" not in run_inline(*run_words, "--no-verify").stderr
+
+
 def test_a_dry_run_estimates_the_time_from_earlier_launches(run_inline, study_name, results):
     plan = json.loads(run_inline(*f"study run {study_name} --dry-run --json".split()).stdout)
     assert plan["launches"] == 6 and len(plan["cells"]) == 3
@@ -279,6 +338,49 @@ def test_report_includes_imported_records(run_inline, study_name, results):
     outcome = run_inline(*line.split())
     assert outcome.returncode == 0, outcome.stderr
     assert json.loads(outcome.stdout)["launches"] == 4
+
+
+NO_SLURM = "echo 'squeue: error: DNS lookup failed\nsqueue: fatal: no configuration' >&2\nexit 1"
+UNREACHABLE = "Slurm cannot be reached from here: no configuration"
+
+
+def write_study_with_slurm(file, local_size):
+    """Write the study with a local size, and with the size paper, which needs Slurm."""
+    head, matrix, rest = STUDY.split("[[matrix]]")
+    analysis = rest[rest.index("[[analysis]]") :]
+    local = f"[[matrix]]{matrix}".replace("smoke", local_size)
+    paper = f'[[matrix]]{matrix}launcher = "slurm"\n'.replace("smoke", "paper")
+    file.write_text(head + local + paper + analysis)
+
+
+@pytest.mark.parametrize("local_size", ["smoke", "laptop"])
+def test_a_run_says_that_slurm_cannot_be_reached(install, run_inline, tmp_path, local_size):
+    install("squeue", NO_SLURM)
+    file = tmp_path / "mine.toml"
+    write_study_with_slurm(file, local_size)
+    words = f"study run {file} --size paper --no-verify".split()
+    dry_run = run_inline(*words, "--dry-run")
+    assert dry_run.returncode == 0, dry_run.stderr
+    first, count, *cells = dry_run.stdout.splitlines()
+    assert first == UNREACHABLE and count.startswith("2 cells") and len(cells) == 2
+    document = json.loads(run_inline(*words, "--dry-run", "--json").stdout)
+    assert document["slurm_obstacle"] == UNREACHABLE and len(document["cells"]) == 2
+    run = run_inline(*words, "--json")
+    assert run.returncode == 1
+    *_, last = run.stderr.splitlines()
+    assert last == (
+        f"xfbench: 2 cells of mine not launched: {UNREACHABLE}. Run the command on a login node of "
+        f"the cluster, or choose --size {local_size}"
+    )
+    assert "no launches left" not in run.stderr
+    answer = json.loads(run.stdout)
+    assert {each["reason"] for each in answer["missing"]} == {f"unavailable: {UNREACHABLE}"}
+
+
+def test_a_dry_run_without_slurm_says_nothing_of_slurm(study_name, install, run_inline):
+    install("squeue", NO_SLURM)
+    document = json.loads(run_inline(*f"study run {study_name} --dry-run --json".split()).stdout)
+    assert document["slurm_obstacle"] is None
 
 
 PROBES = """

@@ -49,6 +49,16 @@ def test_built_in_study_states_question_method_and_sizes(name):
         assert all(claim.source in study.sources for claim in analysis.claim)
 
 
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_study_of_imagenet_says_why_lenet_does_not_read_it(name):
+    study = experiment.load(name)
+    matrices = study.matrices_of_size("paper")
+    has_lenet = any("lenet" in matrix.workload for matrix in matrices)
+    has_imagenet = any("imagenet" in data for matrix in matrices for data in matrix.data or ())
+    if has_lenet and has_imagenet and "H19" in study.sources:
+        assert "images of one channel" in " ".join(study.limits)
+
+
 @pytest.mark.parametrize(
     "name",  # data-format prepares data sets
     [pytest.param(n, marks=pytest.mark.deep if n == "data-format" else ()) for n in BUILT_IN],

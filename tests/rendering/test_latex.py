@@ -38,6 +38,37 @@ def pdflatex():
     return "pdflatex"
 
 
+@pytest.fixture
+def compile_article(pdflatex, tmp_path):
+    """Return a function that compiles tables in an article, of which no line may be too wide."""
+
+    def compile_tables(latex):
+        preamble = latex.splitlines()[0].removeprefix("% In the preamble: ")
+        (tmp_path / "paper.tex").write_text(
+            "\n".join(
+                [
+                    *(r"\documentclass{article}", preamble, r"\begin{document}"),
+                    # More than a few floats without text between them are an error.
+                    latex.replace(r"\end{table}", "\\end{table}\n\\clearpage"),
+                    r"\end{document}",
+                ]
+            )
+        )
+        compiled = subprocess.run(
+            [pdflatex, "-halt-on-error", "-interaction=nonstopmode", "paper.tex"],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=300,
+            check=False,
+        )
+        log = (tmp_path / "paper.log").read_text(errors="replace")
+        assert compiled.returncode == 0, log[-2000:]
+        overfull = [line for line in log.splitlines() if line.startswith("Overfull \\hbox")]
+        assert overfull == []
+
+    return compile_tables
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize(
     ("archive", "options"),
@@ -57,32 +88,24 @@ def pdflatex():
     ],
 )
 def test_no_table_is_wider_than_the_lines_of_an_article(
-    pdflatex, print_latex, tmp_path, archive, options
+    compile_article, print_latex, archive, options
 ):
     latex = print_latex(archive, *options.split())
     assert latex.returncode == 0 and "\\begin{tabular}" in latex.stdout, latex.stderr
-    preamble = latex.stdout.splitlines()[0].removeprefix("% In the preamble: ")
-    (tmp_path / "paper.tex").write_text(
-        "\n".join(
-            [
-                *(r"\documentclass{article}", preamble, r"\begin{document}"),
-                # More than a few floats without text between them are an error.
-                latex.stdout.replace(r"\end{table}", "\\end{table}\n\\clearpage"),
-                r"\end{document}",
-            ]
-        )
-    )
-    compiled = subprocess.run(
-        [pdflatex, "-halt-on-error", "-interaction=nonstopmode", "paper.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
-    log = (tmp_path / "paper.log").read_text(errors="replace")
-    assert compiled.returncode == 0, log[-2000:]
-    overfull = [line for line in log.splitlines() if line.startswith("Overfull \\hbox")]
-    assert overfull == []
+    compile_article(latex.stdout)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "name", ["kernels", "framework-slowdown", "hpc-support", "batch-size", "parameter-servers"]
+)
+def test_no_table_of_a_study_is_wider_than_the_lines_of_an_article(
+    compile_article, run_inline, tmp_path, name
+):
+    words = ["study", "report", name, "--with", ROOT / ARCHIVES["records"], "--output", "s.tex"]
+    outcome = run_inline(*words)
+    assert outcome.returncode == 0, outcome.stderr
+    compile_article((tmp_path / "s.tex").read_text())
 
 
 def read_captions(latex):

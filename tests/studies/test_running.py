@@ -2,10 +2,13 @@
 
 import pytest
 
+from xfbench.base import digests
 from xfbench.base.errors import UsageError
 from xfbench.host import sites
+from xfbench.host.machine import describe_machine
 from xfbench.model.record import Conditions
 from xfbench.planning import durations, experiment
+from xfbench.store.results_folder import Store
 from xfbench.studies import media, running
 
 
@@ -64,6 +67,22 @@ def test_cells_over_the_cores_of_a_site_node_are_omitted(make_study, prepare_stu
     site.write_text('title = "t"\nlauncher = "slurm"\n')
     sites.load_site.cache_clear()
     assert not prepare_study(make_study({"name": "values"}, matrix), site=str(site)).skipped_cells
+
+
+def test_reason_of_a_cell_that_was_measured_earlier_is_not_stored(
+    make_study, prepare_study, make_launches, tmp_path
+):
+    matrix = {"threads": [2048, 4096]}
+    study_plan = prepare_study(make_study({"name": "values"}, matrix))
+    measured, other = (cell.request(1) for cell, _ in study_plan.skipped_cells)
+    store = Store(tmp_path / "results")
+    digest = digests.of_json(measured.cell_digest_fields())
+    [launch] = make_launches(0.1, fields={"request": measured, "cell": digest})
+    store.add(launch)
+    for _ in range(2):
+        running.record_skipped_cells(study_plan, store)
+    [stored] = [record for record in store.records() if record.status != "ok"]
+    assert stored.request == other and stored.machine == describe_machine()
 
 
 def test_frameworks_networks_and_launches_can_be_restricted(make_study, prepare_study):

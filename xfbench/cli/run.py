@@ -76,11 +76,10 @@ def run(job: Annotated[Path | None, typer.Option(hidden=True)] = None, **options
     adjust = _build_tuned_adjustment(store.folder) if values.pop("tuned", False) else None
     plan = plan_builder.build_plan(values, adjust)
     if dry_run:
-        outline = None if plan.bundle else _build_outline(plan, store)
-        _print_preview(session.preview(plan, store), outline, as_json, show_commands=show_commands)
+        _print_dry_run(plan, store, as_json, show_commands=show_commands)
         return
     if not plan.bundle:
-        _announce(plan, _build_outline(plan, store), quiet=quiet, confirmed=yes)
+        _announce(plan, store, _build_outline(plan, store), quiet=quiet, confirmed=yes)
     records = session.run(plan, store, progress.choose_listener(quiet=quiet))
     done = session.find_done(plan, store)  # also what a job did that was followed from its middle
     if plan.bundle:
@@ -164,7 +163,30 @@ def _list_load_warnings(plan: Plan) -> list[str]:
     ]
 
 
-def _announce(plan: Plan, outline: Outline, *, quiet: bool, confirmed: bool) -> None:
+def _print_dry_run(plan: Plan, store: Store, as_json: bool, *, show_commands: bool) -> None:
+    """Print what the run would do, and say what it would do before, or why it could not."""
+    from xfbench import session
+    from xfbench.execution import job_queue
+
+    outline = None if plan.bundle else _build_outline(plan, store)
+    if obstacle := outline and job_queue.find_slurm_obstacle(plan.requests):
+        say(f"warning: {obstacle}")
+    _say_what_is_verified_first(plan, store)
+    _print_preview(session.preview(plan, store), outline, as_json, show_commands=show_commands)
+
+
+def _say_what_is_verified_first(plan: Plan, store: Store) -> None:
+    """Say how many certificates are missing for the launches that remain on this machine."""
+    from xfbench import session
+
+    if not plan.verify or plan.bundle:
+        return
+    requests = plan.without_recorded(session.find_done(plan, store)).requests
+    if text := session.count_unproven(requests, plan.pythons).describe():
+        say(text)
+
+
+def _announce(plan: Plan, store: Store, outline: Outline, *, quiet: bool, confirmed: bool) -> None:
     """Say what will be launched. On a terminal, ask if it may take more than _LONG_RUN_S.
 
     Raises typer.Exit with status 1 if the answer is no.
@@ -172,6 +194,7 @@ def _announce(plan: Plan, outline: Outline, *, quiet: bool, confirmed: bool) -> 
     needs_answer = outline.most_seconds > _LONG_RUN_S and not confirmed and is_interactive()
     if needs_answer or not quiet:
         say(outline.describe())
+        _say_what_is_verified_first(plan, store)
         for warning in (*outline.warnings, *_list_load_warnings(plan)):
             say(f"warning: {warning}")
     if needs_answer and not typer.confirm("Start?", default=True, err=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,8 +37,10 @@ from xfbench.cli.options import (
 from xfbench.model import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from xfbench.equality.certify import Unproven
+    from xfbench.model.record import Record
     from xfbench.model.request import Cell
     from xfbench.planning.experiment import Experiment
     from xfbench.planning.study_form import Size
@@ -224,12 +227,9 @@ def run(
         xfbench study run kernels --size laptop --resume
         xfbench study run mine.toml --framework torch --workload lenet
     """
-    from xfbench import progress
     from xfbench.base import paths
-    from xfbench.execution.launch import LaunchContext
-    from xfbench.host import memory
+    from xfbench.execution import job_queue
     from xfbench.planning import experiment, sense
-    from xfbench.session import Session
     from xfbench.store.results_folder import Store
     from xfbench.studies import answer, batch_search, running
 
@@ -249,19 +249,15 @@ def run(
         list(store.records()) if resume and prepared.searches and store.folder.is_dir() else []
     )
     lines = batch_search.add_earlier_or_available_memory_limit(prepared.searches, earlier_records)
+    slurm_obstacle = job_queue.find_slurm_obstacle(prepared.cells)
     if values.get("dry_run"):
-        _print_plan_and_time_estimate(prepared, lines, store, as_json)
+        _print_plan_and_time_estimate(prepared, lines, store, slurm_obstacle, as_json)
         return
-    _say_what_is_left_out(prepared)
-    session = Session(LaunchContext(store), progress.choose_listener())
-    records = session.run(prepared.plan) if prepared.plan.requests else []
-    search_records = batch_search.run_batch_searches_and_measure(
-        lines, prepared.plan, session.run, earlier_records, say
-    )
-    records += [record for record in search_records if not memory.is_out_of_memory(record)]
+    records = _launch(prepared, lines, store, earlier_records)
     sources = [store.folder, *(other_sources or ())]
     study_answer = _build_answer(chosen_study, name, chosen_size, store.folder, sources)
     _print_answer(study_answer, as_json)
+    running.require_submission(chosen_study, slurm_obstacle, records)
     if any(not running.is_ok_or_expected_failure(chosen_study, record) for record in records):
         raise typer.Exit(1)
 
@@ -275,7 +271,8 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="File to write: FILE.html or .md (default: Markdown on the terminal).",
+            help="File to write: FILE.html, .md, .tex (tables for a paper) or .csv (all values; "
+            "default: Markdown on the terminal).",
         ),
     ] = None,
     figures: FiguresOption = None,
@@ -293,6 +290,7 @@ def report(
     \b
         xfbench study report thread-sweep
         xfbench study report kernels --output kernels.html
+        xfbench study report kernels --output kernels.tex
         xfbench study report architectures --with theirs.tar.gz --output architectures.md
         xfbench study report architectures --with theirs.tar.gz --against P100
         xfbench study report kernels --figures figures --figure-format pdf
@@ -302,7 +300,7 @@ def report(
 
     chosen_study = experiment.load(name)
     if output is not None:
-        check_output_file(output, (".html", ".md"))
+        check_output_file(output, (".html", ".md", ".tex", ".csv"))
     figure_formats = prepare_figures(figures, figure_format)
     results_folder = paths.results(results)
     sources = [results_folder] if results_folder.is_dir() or not other_sources else []
@@ -346,19 +344,21 @@ def _write_figures(study_answer: Answer, folder: Path, figure_formats: Sequence[
 
 
 def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:
-    """Write the answer as a page, with the plots of a Markdown page in files beside it."""
+    """Write the answer as a page or as tables. The plots of Markdown are in files beside it."""
     from xfbench.base import atomic_files, errors
-    from xfbench.studies import page, render
+    from xfbench.studies import page, paper_tables, render
 
     # The file may be read on another machine, where the folder does not exist.
     study_answer = replace(study_answer, results=None)
     drawings = render.render_svgs(study_answer) if output.suffix == ".md" else []
     drawing_names = [f"{output.stem}-{number}.svg" for number in range(1, len(drawings) + 1)]
-    text = (
-        page.render_html(study_answer)
-        if output.suffix == ".html"
-        else render.render_markdown(study_answer, drawing_names)
-    )
+    renderers: dict[str, Callable[[Answer], str]] = {
+        ".html": page.render_html,
+        ".md": partial(render.render_markdown, pictures=drawing_names),
+        ".tex": paper_tables.render_latex,
+        ".csv": paper_tables.render_csv,
+    }
+    text = renderers[output.suffix](study_answer)
     try:
         for drawing_name, drawing in zip(drawing_names, drawings, strict=True):
             atomic_files.write(output.absolute().with_name(drawing_name), drawing.encode())
@@ -367,6 +367,31 @@ def _write_answer(study_answer: Answer, output: Path, as_json: bool) -> None:
         raise errors.UsageError(f"--output {output}: {error.strerror}") from error
     title = study_answer.study.title
     print(json.dumps({"output": str(output)}) if as_json else f"{output}: {title}")
+
+
+def _launch(
+    prepared: StudyPlan,
+    batch_searches: Sequence[CellSearch],
+    store: Store,
+    earlier_records: Sequence[Record],
+) -> list[Record]:
+    """Launch what remains, and return the new records except those that were out of memory."""
+    from xfbench import progress
+    from xfbench.execution.launch import LaunchContext
+    from xfbench.host import memory
+    from xfbench.session import Session
+    from xfbench.studies import batch_search, running
+
+    _say_what_is_left_out(prepared)
+    running.record_skipped_cells(prepared, store)
+    if text := _count_unproven(prepared, batch_searches, store).describe():
+        say(text)
+    session = Session(LaunchContext(store), progress.choose_listener())
+    records = session.run(prepared.plan) if prepared.plan.requests else []
+    search_records = batch_search.run_batch_searches_and_measure(
+        batch_searches, prepared.plan, session.run, earlier_records, say
+    )
+    return records + [record for record in search_records if not memory.is_out_of_memory(record)]
 
 
 def _say_what_is_left_out(prepared: StudyPlan) -> None:
@@ -424,6 +449,7 @@ def _print_plan_and_time_estimate(
     prepared: StudyPlan,
     batch_searches: Sequence[CellSearch],
     store: Store,
+    slurm_obstacle: str | None,
     as_json: bool,
 ) -> None:
     """Print the planned cells, the launches with their estimated time, and the skipped cells.
@@ -432,6 +458,7 @@ def _print_plan_and_time_estimate(
     - `batch_searches`: searches for a batch size. Each is printed with the cell that it starts
       from, because its other cells are not known in advance.
     - `store`: earlier records, for the estimate.
+    - `slurm_obstacle`: why Slurm jobs of the study cannot be submitted, else None.
     """
     from xfbench.model import capabilities
     from xfbench.planning import durations
@@ -450,28 +477,20 @@ def _print_plan_and_time_estimate(
         for cell, count in launches.items()
     ]
     skipped_rows = [(cell, 0, reason) for cell, reason in prepared.skipped_cells]
+    unproven = _count_unproven(prepared, batch_searches, store)
     if as_json:
-        cells = [
-            {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
-            for cell, count, reason in (*launch_rows, *skipped_rows)
-        ]
-        search_documents = [
-            {
-                "cell": line.cell.model_dump(mode="json"),
-                "batch_size": line.rules.model_dump(mode="json"),
-                "launches_at_most": line.max_launches(),
-                "reason": capabilities.refusal_reason(line.cell.request(1)),
-            }
-            for line in batch_searches
-        ]
-        document = {"cells": cells, "launches": len(remaining_requests), "estimate": vars(estimate)}
-        print(
-            json.dumps({**document, "found_out": search_documents, "absent": prepared.missing_data})
-        )
+        document = _describe_cells_and_searches((*launch_rows, *skipped_rows), batch_searches)
+        document |= {"launches": len(remaining_requests), "estimate": vars(estimate)}
+        document |= {"absent": prepared.missing_data, "slurm_obstacle": slurm_obstacle}
+        print(json.dumps({**document, "unproven": vars(unproven)}))
         return
+    if slurm_obstacle:
+        _print_wrapped(slurm_obstacle)
     if launch_rows or not batch_searches:
         counts = f"{len(launch_rows)} cells, at most {len(remaining_requests)} launches"
         _print_wrapped(f"{counts}; time: {estimate.describe()}")
+    if text := unproven.describe():
+        _print_wrapped(text)
     _print_searches(batch_searches)
     for name in prepared.missing_data:
         _print_wrapped(f"left out: {media.missing_data_message(name)}")
@@ -480,6 +499,40 @@ def _print_plan_and_time_estimate(
     for label, (_, count, reason) in zip(labels, rows, strict=True):
         launch_count = f"{count} launch{'es' if count > 1 else ''}" if count else "left out"
         _print_wrapped(f"{label} · {launch_count}{f': {reason}' if reason else ''}")
+
+
+def _describe_cells_and_searches(
+    rows: Sequence[tuple[Cell, int, str | None]], batch_searches: Sequence[CellSearch]
+) -> dict[str, Any]:
+    """Return the cells, each with launches and reason, and the searches for a JSON document."""
+    from xfbench.model import capabilities
+
+    cells = [
+        {"cell": cell.model_dump(mode="json"), "launches": count, "reason": reason}
+        for cell, count, reason in rows
+    ]
+    searches = [
+        {
+            "cell": line.cell.model_dump(mode="json"),
+            "batch_size": line.rules.model_dump(mode="json"),
+            "launches_at_most": line.max_launches(),
+            "reason": capabilities.refusal_reason(line.cell.request(1)),
+        }
+        for line in batch_searches
+    ]
+    return {"cells": cells, "found_out": searches}
+
+
+def _count_unproven(
+    prepared: StudyPlan, batch_searches: Sequence[CellSearch], store: Store
+) -> Unproven:
+    """Count what is verified before the remaining launches."""
+    from xfbench import session
+
+    plan = prepared.plan
+    remaining_requests = plan.without_recorded(session.find_done(plan, store)).requests
+    requests = [*remaining_requests, *(line.cell.request(1) for line in batch_searches)]
+    return session.count_unproven(requests if plan.verify else (), plan.pythons)
 
 
 def _label_cells(cells: Sequence[Cell]) -> list[str]:
@@ -551,10 +604,19 @@ def _build_answer(
     """
     from xfbench.base import errors, paths
     from xfbench.studies import answer, cells, gathering
+    from xfbench.studies.unmatched import explain_unmatched_records
 
     named_folder = None if results_folder == paths.results(None) else results_folder
-    records, certificates = gathering.load_records_and_certificates(sources, say, conditions)
-    chosen_size = size or cells.most_measured_size(chosen_study, records)
+    gathered = gathering.load_records_and_certificates(sources, say, conditions)
+    chosen_size = size or cells.most_measured_size(chosen_study, gathered.records)
+    unmatched_sentences = tuple(
+        sentence
+        for source, records in gathered.by_source.items()
+        if source != results_folder
+        and (sentence := explain_unmatched_records(chosen_study, chosen_size, source.name, records))
+    )
+    for sentence in unmatched_sentences:
+        say(sentence)
     if chosen_size is None:
         words = ["xfbench", "study", "run", study_argument]
         words += ["--results", str(named_folder)] if named_folder else []
@@ -562,12 +624,15 @@ def _build_answer(
             f"{sources[0]} has no records of {chosen_study.name}: measure with "
             f"`{shlex.join(words)}`"
         )
-    study_answer = answer.answer_study(chosen_study, chosen_size, records, certificates, against)
+    study_answer = answer.answer_study(
+        chosen_study, chosen_size, gathered.records, gathered.certificates, against
+    )
     return replace(
         study_answer,
         study_argument=study_argument,
         results=named_folder,
         conditions=tuple(map(str, conditions)),
+        unmatched=unmatched_sentences,
     )
 
 

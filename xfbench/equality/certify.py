@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from xfbench.base import atomic_files, paths
+from xfbench.base.wording import pluralize
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment
 from xfbench.equality import timed_batch
@@ -253,6 +255,67 @@ def certify_requests(
             ):
                 _copy_batch_certificate_to_session(batch_certificate, request, session)
     return reused
+
+
+@dataclass(frozen=True)
+class Unproven:
+    """What must be verified before launches.
+
+    - `configurations`: number of configurations without a certificate.
+    - `batches`: number of timed batches without a certificate.
+    """
+
+    configurations: int
+    batches: int
+
+    def describe(self) -> str:
+        """Return what is verified first, and how long that may take; "" if nothing is."""
+        counts = [
+            pluralize(count, noun)
+            for count, noun in (
+                (self.configurations, "configuration"),
+                (self.batches, "timed batch size"),
+            )
+            if count
+        ]
+        if not counts:
+            return ""
+        verb = "is" if self.configurations + self.batches == 1 else "are"
+        text = f"{' and '.join(counts)} {verb} not proven equal yet: verification comes first"
+        if not self.configurations:
+            return f"{text}, and may take minutes"
+        # Measured on one core: docs/measured/equality.md.
+        return f"{text}. A configuration took 5 s (LeNet) to 50 min (ResNet-101 with XLA)"
+
+
+def count_unproven(
+    requests: Sequence[Request], environments: Mapping[str, Environment | None]
+) -> Unproven:
+    """Count the certificates that `certify_requests` would make. Nothing is verified or created.
+
+    - `requests`: requests that can be launched and verified.
+    - `environments`: the environment by `Cell.environment_key`; None: not created yet.
+    """
+
+    def find(request: Request, batch: TimedBatch | None = None) -> Certificate | None:
+        environment = environments[request.environment_key]
+        if environment is None:
+            return None
+        subject = build_subject(request, environment)
+        return find_cached_certificate(single_rank_subject(subject) if batch else subject, batch)
+
+    found = {certified_fields(each): find(each) for each in choose_verified(requests)}
+    different = {key for key, each in found.items() if each and each.verdict != "equal"}
+    groups = group_by_process(each for each in requests if certified_fields(each) not in different)
+    batches = {
+        (number, TimedBatch.from_request(request)): request
+        for number, group in enumerate(groups)
+        for request in group
+    }
+    return Unproven(
+        sum(each is None for each in found.values()),
+        sum(find(request, batch) is None for (_, batch), request in batches.items()),
+    )
 
 
 def group_by_process(requests: Iterable[Request]) -> list[list[Request]]:

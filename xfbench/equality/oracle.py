@@ -29,6 +29,7 @@ from xfbench.environments import environment
 from xfbench.equality import jobs
 from xfbench.equality.array_files import load_arrays
 from xfbench.equality.cases import DRAWS, LARGEST_MOVE, STEPS, Case
+from xfbench.equality.elapsed import say_elapsed_time
 from xfbench.execution import reference
 from xfbench.host import machine
 from xfbench.model import adapter
@@ -219,7 +220,8 @@ class Oracle:
         if batches:
             names = ", ".join(dict.fromkeys(f"{c.workload.name} {c.name}" for c, *_ in runs))
             self.say(f"oracle: {len(runs)} trainings in NumPy: {names[:60]}")
-        with processes.command_threads(workers) as pool:
+        activity = f"oracle: {len(runs)} trainings in NumPy"
+        with say_elapsed_time(self.say, activity), processes.command_threads(workers) as pool:
             batch_arrays = list(
                 pool.map(lambda batch: self._run_batch(batch, block_inputs), batches)
             )

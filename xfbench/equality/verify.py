@@ -17,6 +17,7 @@ from typing import Any, Literal
 from xfbench.environments.environment import Environment
 from xfbench.equality import cases, dropout, jobs, judge, locate
 from xfbench.equality.cases import Case
+from xfbench.equality.elapsed import say_elapsed_time
 from xfbench.equality.judge import Deviation
 from xfbench.equality.oracle import MAX_DRAWS, Expected, Oracle
 from xfbench.execution import reference
@@ -260,15 +261,17 @@ class Verifier:
             adapter.load(request.framework, request.revision),
             cases.workload_with_case_rate_and_warmup(request),
         )
-        return self.run(
-            documents,
-            request,
-            workload,
-            framework_adapter,
-            environment,
-            block_inputs,
-            self.time_limit,
-        )
+        activity = f"{request.framework} {request.kernel}: {workload.name}, {len(documents)} cases"
+        with say_elapsed_time(self.say, activity):
+            return self.run(
+                documents,
+                request,
+                workload,
+                framework_adapter,
+                environment,
+                block_inputs,
+                self.time_limit,
+            )
 
     def find_failing_layers(
         self,

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ from xfbench.launchers.resources import Resources
 from xfbench.model import facts, training
 from xfbench.model.plan import Plan
 from xfbench.model.record import Record
-from xfbench.model.request import Request
+from xfbench.model.request import Cell, Request
 from xfbench.store import lookup
 from xfbench.store.results_folder import Store
 
@@ -68,23 +68,27 @@ Prepare = Callable[[Plan], LaunchContext]
 Say = Callable[[str], None]
 
 
-def has_requests_to_submit(plan: Plan) -> bool:
-    """Return whether the plan has a request that this process must submit to Slurm in a job."""
-    return any(map(_needs_submission, plan.requests))
+def find_slurm_obstacle(cells: Iterable[Cell]) -> str | None:
+    """Return why this process cannot submit the jobs of these cells; None if it can.
+
+    Also return None if no cell needs a job.
+    """
+    reason = slurm.find_unreachable_reason() if any(map(needs_submission, cells)) else None
+    return f"Slurm cannot be reached from here: {reason}" if reason else None
 
 
 def split_local_and_submitted(plan: Plan) -> tuple[Plan, Plan]:
     """Return the part of the plan to run here, and the part to run in submitted jobs."""
-    submitted_requests = tuple(filter(_needs_submission, plan.requests))
-    local_requests = tuple(itertools.filterfalse(_needs_submission, plan.requests))
+    submitted_requests = tuple(filter(needs_submission, plan.requests))
+    local_requests = tuple(itertools.filterfalse(needs_submission, plan.requests))
     return plan.model_copy(update={"requests": local_requests}), plan.model_copy(
         update={"requests": submitted_requests}
     )
 
 
-def _needs_submission(request: Request) -> bool:
-    """Return whether the request's launcher is Slurm and this process is outside an allocation."""
-    return request.launcher == "slurm" and not is_inside_allocation()
+def needs_submission(cell: Cell) -> bool:
+    """Return whether the cell's launcher is Slurm and this process is outside an allocation."""
+    return cell.launcher == "slurm" and not is_inside_allocation()
 
 
 def build_jobs_by_node_count(plan: Plan, store: Store) -> Jobs:
@@ -149,9 +153,15 @@ def _submit_and_follow(
     submitted: list[Submitted] = []
     records: list[Record] = []
     store.create_and_check_folders()
+    obstacle = find_slurm_obstacle(request for plan, _ in jobs for request in plan.requests)
+    if obstacle:
+        say(obstacle)
     for job_plan, job in jobs:
         plan = job_plan.without_recorded(records_to_skip)
         plan = stop_rule.leave_out_decided(plan, records_to_skip)
+        if obstacle:
+            records += _add_records_for_missing(plan, (), store, "unavailable", obstacle)
+            continue
         if not plan.requests:
             if queued := _find_queued_job(job, store, say, wait=wait):
                 started_jobs.append(job)
@@ -176,7 +186,8 @@ def _submit_and_follow(
             reason = f"Slurm rejected the job: {slurm.describe_rejection(error)}"
             records += _add_records_for_missing(plan, (), store, "unavailable", reason)
     if not submitted:
-        say("no launches left to submit")
+        if not records:
+            say("no launches left to submit")
         return records
     if not wait:
         say("not waiting: to collect the records, run the same command with --resume")

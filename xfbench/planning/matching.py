@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from xfbench.datasets import sets
@@ -35,6 +36,15 @@ class Catalog:
         return self.adapters.get(name)
 
 
+@dataclass(frozen=True)
+class Mismatch:
+    """A setting that excludes a request from a matrix: its value, and those of the matrix."""
+
+    setting: str
+    value: Any
+    allowed: Sequence[Any]
+
+
 def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
     """Return whether the request `r` belongs to the matrix `m`.
 
@@ -46,64 +56,72 @@ def is_in_matrix(m: Matrix, r: Request, catalog: Catalog) -> bool:
 
     Launches of a git revision or a named interpreter belong to no matrix.
     """
-    if r.framework not in m.framework or r.workload not in m.workload:
-        return False
+    return next(find_mismatches(m, r, catalog), None) is None
+
+
+def find_mismatches(m: Matrix, r: Request, catalog: Catalog) -> Iterator[Mismatch]:
+    """Yield each setting that excludes the request `r` from the matrix `m` (see `is_in_matrix`)."""
+    for setting, value, allowed in _values_and_allowed_values(m, r, catalog):
+        if allowed is not None and value not in allowed:
+            yield Mismatch(setting, value, allowed)
+
+
+def _values_and_allowed_values(
+    m: Matrix, r: Request, catalog: Catalog
+) -> Iterator[tuple[str, Any, Sequence[Any] | None]]:
+    """Yield (setting, value of the request, allowed values); None allows any value."""
+    yield "workload", r.workload, m.workload
+    yield "framework", r.framework, m.framework
     network, framework_adapter = catalog.workloads.get(r.workload), catalog.adapter(r.framework)
     if network is None:
-        return False
+        if r.workload in m.workload:
+            yield "workload", r.workload, ()
+        return
+    yield "device", r.device, m.device
+    yield "precision", r.precision, m.precision
+    yield "ranks", r.ranks, m.ranks
+    yield "nodes", r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes
+    yield "seed", r.seed, m.seed
+    batch_sizes = _batch_sizes_allowed_by_matrix(m, r, network.batch_size)
+    yield "batch_size", r.fixed_batch_size, batch_sizes
+    yield "threads", r.threads, m.threads if isinstance(m.threads, list | tuple) else None
+    yield "loader", r.input, m.loader and [LOADER.to_stored(name) for name in m.loader]
+    for name in SOLVER:
+        values = training.replace_defaults_with_none(network, name, m.solver_settings[name])
+        yield name, getattr(r, name), values
+    yield from _stored_and_allowed_values(m, r)
+    yield "probe", r.probe, m.probe or [None]
+    yield "revision", r.revision, [None]
+    yield "python", r.python, [None]
+    yield "launcher", r.launcher, [m.launcher] if m.probe and m.launcher else None
     window = m.sync_every or WINDOWS.get(r.device, 1)
-    steps = m.steps if m.epochs else m.steps or DEFAULT_STEPS * window
-    allowed_values: tuple[tuple[Any, Sequence[Any] | None], ...] = (
-        (r.device, m.device),
-        (r.precision, m.precision),
-        (r.ranks, m.ranks),
-        (r.nodes, [r.ranks // m.ranks_per_node] if m.ranks_per_node else m.nodes),
-        (r.seed, m.seed),
-        (r.fixed_batch_size, _batch_sizes_allowed_by_matrix(m, r, network.batch_size)),
-        (r.threads, m.threads if isinstance(m.threads, list | tuple) else None),
-        (r.input, m.loader and [LOADER.to_stored(name) for name in m.loader]),
-        *(
-            (
-                getattr(r, name),
-                training.replace_defaults_with_none(network, name, m.solver_settings[name]),
-            )
-            for name in SOLVER
-        ),
-        *(_stored_and_allowed_values(m, r)),
-        (r.probe, m.probe or [None]),
-        (r.revision, [None]),
-        (r.python, [None]),
-        (r.launcher, [m.launcher] if m.probe and m.launcher else None),
-    )
-    if not all(allowed is None or value in allowed for value, allowed in allowed_values):
-        return False
-    single_values = (
-        (r.epochs, m.epochs),
-        (r.steps, steps),
-        (r.warmup, m.warmup),
-        (r.scaling, m.scaling),
-        (r.checkpoints, m.checkpoints),
-    )
-    if any(value != expected for value, expected in single_values):
-        return False
+    yield "epochs", r.epochs, [m.epochs]
+    yield "steps", r.steps, [m.steps if m.epochs else m.steps or DEFAULT_STEPS * window]
+    yield "warmup", r.warmup, [m.warmup]
+    yield "scaling", r.scaling, [m.scaling]
+    yield "checkpoints", r.checkpoints, [m.checkpoints]
     kernels = (
         framework_adapter.choose_kernels(m.kernel, r.device) if framework_adapter else m.kernel
     )
-    strategy_matches = "default" in m.strategy or r.ranks == 1 or r.strategy in m.strategy
+    yield "kernel", r.kernel, kernels
+    if "default" not in m.strategy and r.ranks > 1:
+        yield "strategy", r.strategy, m.strategy
     if framework_adapter and r.ranks > 1:
         changed_options = framework_adapter.find_or_build_strategy(r.strategy).non_default_options(
             m.strategy_options, r.device
         )
-        strategy_matches &= changed_options == dict(r.strategy_options)
-    return r.kernel in kernels and strategy_matches and _includes_data(m, r, network.data)
+        yield "strategy_options", dict(r.strategy_options), [changed_options]
+    yield _data_and_allowed_data(m, r, network.data)
 
 
-def _stored_and_allowed_values(m: Matrix, r: Request) -> list[tuple[Any, Sequence[Any] | None]]:
+def _stored_and_allowed_values(
+    m: Matrix, r: Request
+) -> list[tuple[str, Any, Sequence[Any] | None]]:
     """Return what the request stores, and what it may store, for each setting with `is_stored`."""
     # In a batch search, the available memory or the user sets the limit, so any limit matches.
     free_field = "memory_limit" if isinstance(m.batch_size, BatchSearch) else None
     return [
-        (getattr(r, field), values)
+        (field, getattr(r, field), values)
         for field, values in list_stored_values(m).items()
         if field != free_field
     ]
@@ -120,15 +138,16 @@ def _batch_sizes_allowed_by_matrix(m: Matrix, r: Request, default: int) -> Seque
     return m.batch_size or [default]
 
 
-def _includes_data(m: Matrix, r: Request, default: str) -> bool:
-    """Return whether the matrix includes the request's data set.
+def _data_and_allowed_data(m: Matrix, r: Request, default: str) -> tuple[str, str, Sequence[str]]:
+    """Return "data", the request's data set, and the data sets that the matrix includes.
 
     `default` is the workload's data set. A matrix names a prepared data set with its format, such
     as "digits-lmdb". The name "digits" alone means only the built-in digits.
     """
-    built_in = r.data_set is None
+    name = f"{r.data}-{r.data_set.format}" if r.data_set else r.data
     if m.data is None:
-        return built_in and r.data == ("synthetic" if m.steps and not m.epochs else default)
-    names = {r.data} if built_in or r.data not in sets.BUILT_IN else set()
-    names |= {f"{r.data}-{r.data_set.format}"} if r.data_set else set()
-    return any(name.partition("@")[0] in names for name in m.data)
+        return "data", name, ["synthetic" if m.steps and not m.epochs else default]
+    allowed = [each.partition("@")[0] for each in m.data]
+    if r.data_set and r.data not in sets.BUILT_IN and r.data in allowed:
+        return "data", r.data, allowed
+    return "data", name, allowed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
@@ -320,6 +321,11 @@ class Store:
 
 def open_existing_store(folder: Path) -> Store:
     """Return an existing results folder. Raises UsageError if `folder` is not one."""
+    if folder.is_file():
+        raise UsageError(
+            f"{folder} is a file, not a results folder: import it first: "
+            f"xfbench results import {shlex.quote(str(folder))} --results DIR"
+        )
     if not is_results_folder(folder):
         raise UsageError(f"{folder} has no results: create some with `xfbench run`")
     return Store(folder)

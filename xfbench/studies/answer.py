@@ -37,6 +37,7 @@ from xfbench.studies import (
 )
 from xfbench.studies.finding import Finding, JudgedClaim
 from xfbench.studies.published_findings import judge_published_findings
+from xfbench.studies.repeating import list_repeat_options
 
 ANALYSES: dict[str, analyses.AnalysisFunction] = {
     "values": analyses.analyze_values,
@@ -79,6 +80,8 @@ class Answer:
       study's name.
     - `results`: the results folder to name in `command`; None: the default folder.
     - `conditions`: the conditions that restrict the records, such as "request.threads=2".
+    - `repeat_options`: options of `command` that restrict the study to the cells of the records.
+    - `unmatched`: a sentence for each other folder or archive of which no record is used.
     """
 
     study: Experiment
@@ -97,12 +100,15 @@ class Answer:
     study_argument: str = ""
     results: Path | None = None
     conditions: tuple[str, ...] = ()
+    repeat_options: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
-        """The command that runs the study again."""
+        """The command that runs the study's cells again."""
         study_argument = self.study_argument or self.study.name
         words = ["xfbench", "study", "run", study_argument, "--size", self.size]
+        words += self.repeat_options
         words += ["--results", str(self.results)] if self.results else []
         return shlex.join(words)
 
@@ -115,7 +121,7 @@ class Answer:
         min_launches = min(
             (v.interval.launches for f in self.findings for v in f.values if v.interval), default=0
         )
-        limits = list(self.study.limits)
+        limits = [*self.unmatched, *self.study.limits]
         if self.conditions:
             limits.append(f"Only records with {' and '.join(self.conditions)} are used.")
         if self.size != "paper" and self.study.sources:
@@ -270,6 +276,7 @@ def answer_study(
             if record.status != "ok" and not (searches_batches and memory.is_out_of_memory(record))
         ),
         sentences=judge_published_findings(study, findings),
+        repeat_options=list_repeat_options(study.matrices_of_size(size), study_records),
     )
 
 

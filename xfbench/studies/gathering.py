@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from xfbench.base.errors import NoMatchError
@@ -16,24 +17,36 @@ from xfbench.store.results_folder import Store, WarningHandler, open_existing_st
 from xfbench.store.selection import Condition
 
 
+@dataclass(frozen=True)
+class Gathered:
+    """The content of results folders and archives.
+
+    - `records`: the chosen records without duplicates.
+    - `by_source`: the chosen records of each folder or archive.
+    - `certificates`: the certificates by id. For a certificate that cannot be read, the value is
+      the error message.
+    """
+
+    records: list[Record]
+    by_source: dict[Path, list[Record]]
+    certificates: dict[str, Certificate | str]
+
+
 def load_records_and_certificates(
     folders_and_archives: Sequence[Path],
     complain: WarningHandler,
     conditions: Sequence[Condition] = (),
-) -> tuple[list[Record], dict[str, Certificate | str]]:
-    """Load all records and certificates from results folders and archives.
-
-    - First value: the records that meet all `conditions`, without duplicates.
-    - Second value: the certificates by id. For a certificate that cannot be read, the value is the
-      error message.
+) -> Gathered:
+    """Load the certificates and the records that meet all `conditions`.
 
     `complain` gets one line for each damaged record. Raises UsageError if a folder has no results,
     and NoMatchError if no record meets the conditions.
     """
-    records: dict[str, Record] = {}
+    by_source: dict[Path, list[Record]] = {}
     mismatches: list[str] = []
     certificates: dict[str, Certificate | str] = {}
     for source in folders_and_archives:
+        records: dict[str, Record] = {}
         if source.is_file():
             with tempfile.TemporaryDirectory(prefix="xfbench-") as folder:
                 store = Store(Path(folder))
@@ -42,10 +55,12 @@ def load_records_and_certificates(
         else:
             store = open_existing_store(source)
             mismatch = _add_store(store, conditions, records, certificates, complain)
+        by_source[source] = [*records.values()]
         mismatches.append(f"{source}: {mismatch}")
-    if conditions and not records:
+    all_records = {record.id: record for each in by_source.values() for record in each}
+    if conditions and not all_records:
         raise NoMatchError("\n".join(mismatches))
-    return list(records.values()), certificates
+    return Gathered([*all_records.values()], by_source, certificates)
 
 
 def _add_store(

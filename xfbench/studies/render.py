@@ -107,7 +107,7 @@ def render_markdown(answer: Answer, pictures: Sequence[str] = ()) -> str:
     remaining_names = list(pictures)
     parts = [f"# {study.title}", *_answer_paragraphs(answer), f"**{study.question}**"]
     parts += [study.method] if study.method else []
-    parts.append(escape_line(_describe_launches(answer)))
+    parts.append(escape_line(describe_launches(answer)))
     for finding in answer.findings:
         parts += [f"## {finding.title}", escape_line(finding.sentence)]
         parts += map(_format_judged_claim, finding.judged)
@@ -209,7 +209,7 @@ def list_figures(answer: Answer) -> list[Figure]:
     ]
 
 
-def _describe_launches(answer: Answer) -> str:
+def describe_launches(answer: Answer) -> str:
     """Return how many launches the answer has, of which days, machines and size."""
     machines = "; ".join(answer.machines) or "no machine yet"
     dates = " to ".join(dict.fromkeys(answer.span)).strip() or "no date"
@@ -219,7 +219,7 @@ def _describe_launches(answer: Answer) -> str:
 
 def describe_figure(answer: Answer, figure: Figure) -> str:
     """Return what a caption says about a figure: launches, intervals and published values."""
-    sentences = [_describe_launches(answer)]
+    sentences = [describe_launches(answer)]
     lows = [bar.low for bar in figure.bars]
     lows += [point.low for line in figure.lines for point in line.points]
     if any(low is not None for low in lows):

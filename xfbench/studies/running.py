@@ -10,8 +10,8 @@ from pathlib import Path
 from xfbench.analysis.learning import has_diverged
 from xfbench.base import errors
 from xfbench.base.wording import pluralize
-from xfbench.host import sites
-from xfbench.model import adapter
+from xfbench.host import machine, sites
+from xfbench.model import adapter, facts, training
 from xfbench.model.plan import DEFAULT_TIME_LIMIT, Plan, Submission
 from xfbench.model.record import Record
 from xfbench.model.request import Cell
@@ -20,6 +20,8 @@ from xfbench.planning.experiment import Experiment
 from xfbench.planning.matrix import Matrix
 from xfbench.planning.scheduling import launch_order
 from xfbench.planning.study_form import BatchSearch, Size
+from xfbench.store.lookup import find_records_of_requests
+from xfbench.store.results_folder import Store
 from xfbench.studies import media
 from xfbench.studies.batch_search import CellSearch
 from xfbench.workloads import workloads
@@ -238,3 +240,47 @@ def is_ok_or_expected_failure(study: Experiment, record: Record) -> bool:
     if record.request and record.request.probe:
         return True
     return has_diverged(record) and any(analysis.name == "diverged" for analysis in study.analysis)
+
+
+def record_skipped_cells(study_plan: StudyPlan, store: Store) -> None:
+    """Store a record of each skipped cell with the reason, so that reports and archives have it.
+
+    A cell that was measured earlier, or has a record with this reason, gets none.
+    """
+    reasons = {cell.request(1): reason for cell, reason in study_plan.skipped_cells}
+    if not reasons:
+        return
+    store.create_and_check_folders()
+    known = {
+        record.request
+        for record in find_records_of_requests(reasons, store)
+        if record.request and (record.status == "ok" or record.reason == reasons[record.request])
+    }
+    for request, reason in reasons.items():
+        if request not in known:
+            # The nodes of a job are not known here.
+            here = None if request.launcher == "slurm" else machine.describe_machine()
+            workload = facts.workload_facts(training.workload_with_solver_of_cell(request))
+            fields = {"request": request, "workload": workload, "machine": here}
+            store.add(Record.make(status="unavailable", reason=reason, **fields))
+
+
+def require_submission(
+    study: Experiment, slurm_obstacle: str | None, records: Sequence[Record]
+) -> None:
+    """Raise UnavailableError if cells were not launched because Slurm cannot be reached.
+
+    - `slurm_obstacle`: why Slurm jobs cannot be submitted, else None.
+    - `records`: the new records. Probes do not count, because their answer is "not here".
+    """
+    requests = [each.request for each in records if each.request and each.status == "unavailable"]
+    cells = {each.cell() for each in requests if each.launcher == "slurm" and not each.probe}
+    if not slurm_obstacle or not cells:
+        return
+    launchers = {size: [m.launcher for m in study.matrices_of_size(size)] for size in study.sizes}
+    local_sizes = [size for size in study.sizes if "slurm" not in launchers[size]]
+    other_size = f", or choose --size {local_sizes[-1]}" if local_sizes else ""
+    raise errors.UnavailableError(
+        f"{pluralize(len(cells), 'cell')} of {study.name} not launched: {slurm_obstacle}. Run the "
+        f"command on a login node of the cluster{other_size}"
+    )
