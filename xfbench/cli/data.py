@@ -68,6 +68,39 @@ SkipOption = Annotated[
     ),
 ]
 
+LabelOffsetOption = Annotated[
+    int,
+    typer.Option(
+        min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
+    ),
+]
+
+ClassesFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the names of the classes, one in a line, in the order of their labels."
+    ),
+]
+
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pattern",
+        metavar="GLOB",
+        help="TFRecord or RecordIO files to read, relative to FROM, such as 'train-*-of-*' "
+        "(default: by their usual names). Repeat the option for several patterns.",
+    ),
+]
+
+FeaturesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="image=NAME,label=NAME",
+        help="TFRecord features with the image and the label, or one of them (default: by "
+        "their usual names).",
+    ),
+]
+
 
 @app.command()
 def prepare(
@@ -145,35 +178,10 @@ def convert(
     fit: FitOption = "squash",
     encode: EncodeOption = None,
     set_name: NameOption = None,
-    label_offset: Annotated[
-        int,
-        typer.Option(
-            min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
-        ),
-    ] = 0,
-    classes_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the names of the classes, one in a line, in the order of their labels."
-        ),
-    ] = None,
-    patterns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--pattern",
-            metavar="GLOB",
-            help="TFRecord or RecordIO files to read, relative to FROM, such as 'train-*-of-*' "
-            "(default: by their usual names). Repeat the option for several patterns.",
-        ),
-    ] = None,
-    features: Annotated[
-        str | None,
-        typer.Option(
-            metavar="image=NAME,label=NAME",
-            help="TFRecord features with the image and the label, or one of them (default: by "
-            "their usual names).",
-        ),
-    ] = None,
+    label_offset: LabelOffsetOption = 0,
+    classes_file: ClassesFileOption = None,
+    patterns: PatternOption = None,
+    features: FeaturesOption = None,
     skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
