@@ -618,6 +618,15 @@ def test_features_may_have_any_name(prepare, run_inline, tmp_path, picture):
             assert f"train.tfrecord, record 0: {words}" in outcome.stderr
 
 
+def test_a_feature_that_the_first_example_lacks_is_refused_at_once(run_inline, tmp_path, picture):
+    with_feature = {"jpg": picture(1), "image": picture(1), "label": 0}
+    without = {"image": picture(1), "label": 0}
+    write_examples(tmp_path / "in" / "train.tfrecord", without, with_feature)
+    line = ["data", "convert", f"tfrecord:{tmp_path / 'in'}", tmp_path / "out", "--skip-damaged"]
+    outcome = run_inline(*line, "--features", "image=jpg")
+    assert outcome.returncode == 2 and "it has no feature jpg, only image, label" in outcome.stderr
+
+
 def test_a_damaged_example_before_the_first_readable_one_can_be_skipped(prepare, tmp_path, picture):
     path = tmp_path / "in" / "train.tfrecord"
     write_examples(path, {"jpg": picture(1), "n": 0}, {"jpg": picture(1), "n": 0})

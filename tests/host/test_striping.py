@@ -195,5 +195,6 @@ def test_lfs_is_not_run_on_other_file_systems(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
     run = command_runner.make_runner(monkeypatch, capsys, tmp_path)
     (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_bytes(b"x")
     outcome = run("machine", "--read", tmp_path / "data", "--read-size", "8", "--json")
     assert json.loads(outcome.stdout)["medium"]["striping"] == [] and not log.exists()

@@ -68,6 +68,39 @@ SkipOption = Annotated[
     ),
 ]
 
+LabelOffsetOption = Annotated[
+    int,
+    typer.Option(
+        min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
+    ),
+]
+
+ClassesFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the names of the classes, one in a line, in the order of their labels."
+    ),
+]
+
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pattern",
+        metavar="GLOB",
+        help="TFRecord or RecordIO files to read, relative to FROM, such as 'train-*-of-*' "
+        "(default: by their usual names). Repeat the option for several patterns.",
+    ),
+]
+
+FeaturesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="image=NAME,label=NAME",
+        help="TFRecord features with the image and the label, or one of them (default: by "
+        "their usual names).",
+    ),
+]
+
 
 @app.command()
 def prepare(
@@ -129,25 +162,6 @@ def prepare(
         )
 
 
-_PatternOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--pattern",
-        metavar="GLOB",
-        help="TFRecord or RecordIO files to read, relative to FROM, such as 'train-*-of-*' "
-        "(default: by their usual names). Repeat the option for several patterns.",
-    ),
-]
-_FeaturesOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="image=NAME,label=NAME",
-        help="TFRecord features with the image and the label, or one of them (default: by "
-        "their usual names).",
-    ),
-]
-
-
 @app.command()
 def convert(
     source: Annotated[
@@ -164,28 +178,18 @@ def convert(
     fit: FitOption = "squash",
     encode: EncodeOption = None,
     set_name: NameOption = None,
-    label_offset: Annotated[
-        int,
-        typer.Option(
-            min=0, max=10**6, help="Number to subtract from labels, such as 1 if they begin at 1."
-        ),
-    ] = 0,
-    classes_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the names of the classes, one in a line, in the order of their labels."
-        ),
-    ] = None,
-    patterns: _PatternOption = None,
-    features: _FeaturesOption = None,
+    label_offset: LabelOffsetOption = 0,
+    classes_file: ClassesFileOption = None,
+    patterns: PatternOption = None,
+    features: FeaturesOption = None,
     skip_damaged: SkipOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Convert a data set to another format, size or encoding.
 
     The order of the samples stays the same. Exception: for folder:DIR, samples are shuffled with a
-    fixed seed, because class folders define no order. FORMAT:DIR names the format of another tool's
-    files, such as tfrecord:DIR.
+    fixed seed, because class folders define no order. FORMAT:DIR names
+    the format of another tool's files, such as tfrecord:DIR.
 
     \b
         xfbench data convert data/mnist-raw data/mnist-lmdb --format lmdb
@@ -202,8 +206,14 @@ def convert(
             data_source = sources.shift_labels(data_source, label_offset)
         if classes_file:
             data_source = sources.name_classes(data_source, classes_file)
-        renamed = _rename_source(data_source, set_name)
-        _make_data_set(renamed, to, format, settings, skip_damaged, as_json)
+        _make_data_set(
+            _rename_source(data_source, set_name),
+            to,
+            format,
+            settings,
+            skip_damaged,
+            as_json,
+        )
 
 
 @app.command()
