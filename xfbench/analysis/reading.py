@@ -58,7 +58,7 @@ def describe_media(request: Request, records: Iterable[Record]) -> str | None:
         if record.storage and (source_hash := record.storage.medium.source_hash):
             host = record.machine.hostname_hash if record.machine else ""
             hashes_by_salt[host, len(source_hash)].add(source_hash)
-    count = len(set().union(*hashes_by_salt.values()))
+    count = len({each for hashes in hashes_by_salt.values() for each in hashes})
     is_sure = count == max(map(len, hashes_by_salt.values()), default=0)
     several = f" ({'' if is_sure else 'up to '}{count} file systems)" if count > 1 else ""
     return f"{request.data_set.medium}{several}"

@@ -41,11 +41,11 @@ class UnsafeFileError(UsageError, OSError):
     """
 
     def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(errno.EPERM, f"it {reason}", str(path))
-        self._sentence = f"{path} {reason}: remove it, or choose another folder"
+        sentence = f"{path} {reason}: remove it, or choose another folder"
+        super().__init__(errno.EPERM, sentence, str(path))
 
     def __str__(self) -> str:
-        return self._sentence
+        return str(self.strerror)
 
 
 def open_file(

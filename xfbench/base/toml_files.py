@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from xfbench.base import safe_read
 from xfbench.base.errors import UsageError, unknown_name_error
+from xfbench.base.shared_files import UnsafeFileError
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -28,6 +29,8 @@ def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()
         return text, tomllib.loads(text)
+    except UnsafeFileError:  # its message names the file
+        raise
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror or error}") from error
     except RecursionError as error:

@@ -114,6 +114,8 @@ def _copy_submission(source: Path, copy: Path) -> None:
                 content = safe_read.read_bytes(path, MAX_DOCUMENT_BYTES)
                 remaining_bytes -= len(content)
                 shared_files.write_file(folder / name, content, permissions=shared_files.PRIVATE)
+    except shared_files.UnsafeFileError as error:
+        raise UsageError(f"{error}: {_NOTHING_IMPORTED}") from error
     except (OSError, ValueError) as error:
         failed = getattr(error, "filename", None) or source
         reason = getattr(error, "strerror", None) or error

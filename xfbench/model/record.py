@@ -264,9 +264,9 @@ class Medium(DocumentPart):
     "host" (the host of this virtual machine), "overlay" or "unknown".
     `disks` are the kinds of the underlying disks.
     `options` has only those mount options that cannot contain a name.
-    `source_hash` distinguishes network file systems of one type without naming their servers. Its
-    salt is that of the host's hash; hashes of earlier versions have 16 digits and no salt. Null:
-    other file systems, or a record of an earlier version.
+    `source_hash` distinguishes network file systems of one type without naming their servers; null:
+    other file systems, or a record of an earlier version. It has the salt of the host's hash and 20
+    digits; without a salt, in records of earlier versions, it has 16.
     `striping` has the different stripings of up to 32 files on Lustre; empty: another file system,
     or unknown.
     `below` describes the visible file systems that store the files of this one; for an overlay,
