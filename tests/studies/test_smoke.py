@@ -60,7 +60,9 @@ def run_study(name, folder, *options):
     reasons = [
         record["reason"]
         for record in records
-        if record["status"] not in ("ok", "unsupported") and not record["request"]["probe"]
+        if record["status"] not in ("ok", "unsupported")
+        and not record["request"]["probe"]
+        and record["request"]["session"]  # other cells are left out on a small machine
     ]
     unexpected = [reason for reason in reasons if not reason.startswith(EXPECTED)]
     return process.returncode, json.loads(process.stdout), unexpected
