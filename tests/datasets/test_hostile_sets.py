@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import struct
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tests.other_users import (
 from xfbench.base.errors import UsageError
 from xfbench.datasets import sources, writing
 from xfbench.datasets.manifest import Preprocessing
+from xfbench.worker.crc32c import masked_crc32c
 from xfbench.worker.formats import Damaged
 from xfbench.worker.samples import stream_digest
 
@@ -201,6 +203,20 @@ def test_hostile_data_set_is_refused_and_writes_nothing_outside(
     assert not os.path.lexists("/tmp/xfbench-escaped")
     after = {path for path in tmp_path.rglob("*") if target.parent not in path.parents}
     assert after == outside
+
+
+def test_tfrecord_of_a_hole_needs_no_memory(run_inline, tmp_path):
+    """Its only record has 100 GB, and the checksum of this length is correct."""
+    path, size = tmp_path / "in" / "train.tfrecord", 10**11
+    path.parent.mkdir()
+    length = struct.pack("<Q", size)
+    path.write_bytes(length + struct.pack("<I", masked_crc32c(length)))
+    os.truncate(path, 12 + size + 4)
+    source = f"tfrecord:{path.parent}"
+    with limit_memory(2**29):
+        completed = run_inline("data", "convert", source, tmp_path / "out", "--format", "folder")
+    assert_refused(completed)
+    assert "record 0: it has more than 512 MiB" in completed.stderr
 
 
 def test_class_that_is_no_folder_name_is_kept_by_other_formats(run_inline, data_set, tmp_path):

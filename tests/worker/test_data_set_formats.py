@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import tracemalloc
 from pathlib import Path
 
 import google_crc32c
@@ -593,8 +594,66 @@ def test_cyclic_lmdb_tree_is_refused(tmp_path):
     root, node, _, _ = find_first_nodes(file)
     overwrite_bytes(file, node, struct.pack("<H", root))
     expect_damaged("lmdb", tmp_path, f"page {root}")
-    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 48 + 6, struct.pack("<H", 60_000))
+    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 48 + 6, struct.pack("<H", 32))
     expect_damaged("lmdb", tmp_path, "the tree does not end")
+
+
+def test_lmdb_tree_deeper_than_those_of_lmdb_is_refused(tmp_path):
+    """Every child of the root is the root itself, and a hole makes room for many pages."""
+    file = write_samples("lmdb", tmp_path, number_samples(300))
+    root, *_ = find_first_nodes(file)
+    [lower] = struct.unpack_from("<H", file.read_bytes(), root * 4096 + 12)
+    for place in range(root * 4096 + 16, root * 4096 + lower, 2):
+        [node] = struct.unpack_from("<H", file.read_bytes(), place)
+        overwrite_bytes(file, root * 4096 + node, struct.pack("<H", root))
+    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 48 + 6, struct.pack("<H", 60_000))
+    claim_pages(file, 2**28)
+    expect_damaged("lmdb", tmp_path, "depth 60000")
+
+
+def claim_pages(file, last):
+    """Say that the database has so many pages; a hole follows those that it has."""
+    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 96, struct.pack("<Q", last))
+    os.truncate(file, (last + 1) * 4096)
+
+
+def test_lmdb_value_of_gigabytes_is_not_read(tmp_path):
+    file = write_samples("lmdb", tmp_path, [Sample("far", 0, np.zeros((3, 50, 50), np.uint8))])
+    node = file.read_bytes().index(b"00000000_far") - 8
+    overwrite_bytes(file, node, struct.pack("<I", 2**32 - 1))
+    claim_pages(file, 2**21)
+    expect_damaged("lmdb", tmp_path, "record 0", "more than 512 MiB")
+
+
+def test_recordio_record_of_many_parts_is_not_read(tmp_path):
+    """Each part may have half a gibibyte. Holes are in place of the data."""
+    path, size = tmp_path / "train.rec", 2**29 - 8
+    with path.open("wb") as file:
+        for kind in (1, 2, 2, 3):
+            file.write(struct.pack("<II", 0xCED7230A, kind << 29 | size))
+            file.seek(size, os.SEEK_CUR)
+        file.truncate()
+    (tmp_path / "train.idx").write_text("0\t0\n")
+    expect_damaged("recordio", tmp_path, "record 0", "more than 512 MiB")
+
+
+def test_tfrecord_example_of_endless_values_is_refused(tmp_path):
+    names = b"".join(
+        encoding.encode_bytes_field(1, encoding.encode_bytes_field(1, b"%d" % number))
+        for number in range(10_001)
+    )
+    write_tfrecord(tmp_path, encoding.encode_bytes_field(1, names))
+    expect_damaged("tfrecord", tmp_path, "record 0", "more than 10,000 features")
+    labels = encoding.encode_bytes_field(3, encoding.encode_bytes_field(1, bytes(2**20)))
+    feature = encoding.encode_bytes_field(1, b"label") + encoding.encode_bytes_field(2, labels)
+    label_feature = encoding.encode_bytes_field(1, encoding.encode_bytes_field(1, feature))
+    image_only = encode_example(PNG, 1, "a").replace(b"image/class/label", b"image/class/other")
+    write_tfrecord(tmp_path, image_only + label_feature)
+    tracemalloc.start()
+    expect_damaged("tfrecord", tmp_path, "record 0", "feature label has several values")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2**24
 
 
 def test_lmdb_reads_the_newest_valid_meta_page(tmp_path):

@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 from typing import Dict
 
-from xfbench.worker.formats import Damaged, SampleList
+from xfbench.worker.formats import MAX_IMAGE_BYTES, Damaged, SampleList
 
 MAX_LABEL = 2**31 - 1
 _IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
@@ -36,8 +36,13 @@ class DataFile:
     def read(self, offset: int, length: int, description: str) -> bytes:
         """Return the `length` bytes at `offset`.
 
-        Raises Damaged if the file has fewer bytes. `description` names the bytes in the message.
+        Raises Damaged if the file has fewer bytes, or if they are too many for an image. A file may
+        have a hole in place of them. `description` names the bytes in the message.
         """
+        if length > MAX_IMAGE_BYTES:
+            raise self.damaged(
+                description, f"it has more than {MAX_IMAGE_BYTES >> 20} MiB: not an image"
+            )
         if offset + length > self.size:
             raise self.damaged(
                 description,
