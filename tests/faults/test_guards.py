@@ -325,7 +325,7 @@ GUARDS = (
         "datasets/test_hostile_sets.py::test_hostile_data_set_is_refused_and_writes_nothing_outside",
     ),
     (
-        "xfbench/worker/prepared.py",
+        "xfbench/worker/formats/__init__.py",
         "file.readline(MAX_LINE_BYTES)",
         "file.readline()",
         "datasets/test_hostile_sets.py::test_hostile_data_set_is_refused_and_writes_nothing_outside",

@@ -471,6 +471,8 @@ def test_recordio_defects_are_reported(tmp_path):
         ("0\t0\n0\t0\n", "twice"),
         ("0\t4\n", "does not begin at byte 4"),
         ("", "lacks 1 records"),
+        ("0\t0\n1\t0\n", "line 2: the record at byte 0 occurs twice"),
+        (f"0\t{10**30}\n", "line 1"),
         ("0 0\n", "line 1"),
         (f"{10**30}\t0\n", "line 1"),
     ):
@@ -635,6 +637,44 @@ def test_recordio_record_of_many_parts_is_not_read(tmp_path):
         file.truncate()
     (tmp_path / "train.idx").write_text("0\t0\n")
     expect_damaged("recordio", tmp_path, "record 0", "more than 512 MiB")
+
+
+def test_recordio_number_that_occurs_twice_is_refused(tmp_path):
+    file = write_samples("recordio", tmp_path, number_samples(2))
+    start = file.with_suffix(".idx").read_text().split()[3]
+    file.with_suffix(".idx").write_text(f"7\t0\n7\t{start}\n")
+    with pytest.raises(Damaged, match="record 7 occurs twice"):
+        read_samples("recordio", tmp_path)
+
+
+def test_recordio_index_of_a_terabyte_is_not_read(tmp_path):
+    """A hole follows its lines."""
+    file = write_samples("recordio", tmp_path, number_samples(2))
+    os.truncate(file.with_suffix(".idx"), 2**40)
+    with pytest.raises(Damaged, match="has a line that is too long"):
+        read_samples("recordio", tmp_path)
+
+
+def test_empty_recordio_records_are_refused_at_the_first(tmp_path):
+    (tmp_path / "train.rec").write_bytes(encode_record(b"") * 2**17)
+    (tmp_path / "train.idx").write_text("")
+    tracemalloc.start()
+    expect_damaged("recordio", tmp_path, "record 0", "shorter than its header")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2**20
+
+
+def test_recordio_with_an_index_needs_little_memory_per_record(tmp_path):
+    record = encode_record(struct.pack("<IfQQ", 0, 1, 0, 0))
+    (tmp_path / "train.rec").write_bytes(record * 10_000)
+    lines = (f"{number}\t{number * len(record)}\n" for number in range(10_000))
+    (tmp_path / "train.idx").write_text("".join(lines))
+    tracemalloc.start()
+    samples = read_samples("recordio", tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(samples) == 10_000 and peak_bytes < 10_000 * 64
 
 
 def test_tfrecord_example_of_endless_values_is_refused(tmp_path):

@@ -61,7 +61,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 def read_file(path: Path) -> Sequence[Sample]:
     """Return the samples in a database of another tool. Keys may differ only in their number."""
-    return _Datums(DataFile(path), KeyChecker(None, unique=False))
+    return _Datums(DataFile(path, follow_link=True), KeyChecker(None, unique=False))
 
 
 def locate_record_nodes_and_values(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:

@@ -65,7 +65,9 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 def read_files(paths: Sequence[Path]) -> Sequence[Sample]:
     """Return the samples in the files of another tool, in order. Keys may occur twice."""
-    return _Records([DataFile(path) for path in paths], KeyChecker(None, unique=False))
+    return _Records(
+        [DataFile(path, follow_link=True) for path in paths], KeyChecker(None, unique=False)
+    )
 
 
 def record_data_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
