@@ -200,7 +200,7 @@ def _read_index(path: Path, starts: Sequence[int]) -> Tuple[Sequence[int], Seque
         places.append(place)
     if len(places) < len(starts):
         raise Damaged(f"{path} lacks {len(starts) - len(places)} records of its file")
-    ordered = np.sort(np.frombuffer(numbers, np.uint64))
+    ordered = np.sort(np.asarray(numbers, np.uint64))
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     if len(repeated):
         raise Damaged(f"{path}: record {repeated[0]} occurs twice")
