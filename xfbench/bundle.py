@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import re
 import shlex
 import tarfile
@@ -44,7 +45,7 @@ from xfbench.base.shared_files import write_file
 from xfbench.base.tar_files import LimitedTar
 from xfbench.environments import worker_archive
 from xfbench.environments.environment import Environment, complete_draft
-from xfbench.equality import certify, jobs, timed_batch
+from xfbench.equality import cases, certify, jobs, timed_batch
 from xfbench.equality.verify import Verifier, unverifiable_reason
 from xfbench.execution import job, record_builder
 from xfbench.execution.launch import LaunchContext
@@ -72,6 +73,7 @@ from xfbench.model.request import Request
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES
 from xfbench.store import merging
 from xfbench.store.results_folder import Store
+from xfbench.workloads import workloads
 
 _PLAN = "plan.json"
 # A folder with one of these is a results folder or a submission.
@@ -89,6 +91,9 @@ _MAX_ARCHIVE_BYTES = 2**36  # with the files that are skipped
 _MAX_EXPANSION = 100  # of a compressed archive
 _MAX_MEMBERS = 1_000_000
 _MAX_WORKER_BYTES = 2**25
+_MAX_ARRAY_BYTES = 2**33  # of all ranks together: they are in memory at the same time
+# Numbers in the images of a case, which the oracle computes: 222 images of 224 × 224 pixels.
+_MAX_CASE_NUMBERS = 2**25
 _CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
@@ -435,7 +440,7 @@ class _CarriedRun:
         answer = job.read_and_merge_replies(
             case_folder, _request_file_digest(case_folder), request, status, self.plan.time_limit
         )
-        return jobs.read_results(documents, request, answer, case_folder)
+        return jobs.read_results(documents, request, answer, case_folder, _MAX_ARRAY_BYTES)
 
 
 def is_carried_run(folder: Path) -> bool:
@@ -678,6 +683,9 @@ def _verify_carried_cases(
         if certificate is None and not carried_run.has_results_of_cases(request):
             without_cases.append(request.label())
             continue
+        if certificate is None and _case_numbers(request) > _MAX_CASE_NUMBERS:
+            say(f"not verified: {request.label()}: too many ranks for the oracle of an import")
+            continue
         try:
             certificate = certificate or _verify_and_store_unless_unsupported(
                 verifier, request, *environment_and_machine, cache
@@ -715,6 +723,17 @@ def _verify_carried_cases(
             context.batch_certificates[batch_certified_fields(request)] = batch_certificate.id
     _say_what_is_missing("cases not run on the other machine", without_cases, say)
     _say_what_is_missing("batches not verified on the other machine", without_batch, say)
+
+
+def _case_numbers(request: Request) -> int:
+    """Return how many numbers the images of a case have.
+
+    The images grow with the ranks, which the plan of a stranger gives. Timed batches of any size
+    repeat a few images.
+    """
+    workload = workloads()[request.workload]
+    images = request.ranks * cases.case_batch_size_per_rank(workload)
+    return images * math.prod(workload.network.input_shape)
 
 
 def _verify_and_store_unless_unsupported(

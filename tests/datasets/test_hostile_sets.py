@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import struct
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from tests.other_users import (
 from xfbench.base.errors import UsageError
 from xfbench.datasets import sources, writing
 from xfbench.datasets.manifest import Preprocessing
+from xfbench.worker.crc32c import masked_crc32c
 from xfbench.worker.formats import Damaged
+from xfbench.worker.prepared import open_prepared
 from xfbench.worker.samples import stream_digest
 
 
@@ -86,6 +89,15 @@ def enlarge(name):
     return lambda folder: os.truncate(folder / name, 2**40)
 
 
+def replace_manifest(content):
+    return lambda folder: (folder / "manifest.json").write_bytes(content)
+
+
+def repeat_key_of_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace("{", '{"format": "folder",', 1))
+
+
 def repeat_lines(folder):
     """Claim a sample a million times. The list of digests matches."""
     path = folder / "train.samples"
@@ -118,6 +130,8 @@ HOSTILE = {
     "a list of a terabyte": enlarge("train.samples"),
     "a manifest of a terabyte": enlarge("manifest.json"),
     "pixels of a terabyte": enlarge("train.pixels"),
+    "a manifest of many lists": replace_manifest(b"[" + b"[]," * 11_000_000 + b"[]]"),
+    "a manifest with a key twice": repeat_key_of_manifest,
     "a list that is a pipe": replace_by_pipe("train.samples"),
     "a manifest that is a pipe": replace_by_pipe("manifest.json"),
     "pixels that are a pipe": replace_by_pipe("train.pixels"),
@@ -201,6 +215,63 @@ def test_hostile_data_set_is_refused_and_writes_nothing_outside(
     assert not os.path.lexists("/tmp/xfbench-escaped")
     after = {path for path in tmp_path.rglob("*") if target.parent not in path.parents}
     assert after == outside
+
+
+def test_tfrecord_of_a_hole_needs_no_memory(run_inline, tmp_path):
+    """Its only record has 100 GB, and the checksum of this length is correct."""
+    path, size = tmp_path / "in" / "train.tfrecord", 10**11
+    path.parent.mkdir()
+    length = struct.pack("<Q", size)
+    path.write_bytes(length + struct.pack("<I", masked_crc32c(length)))
+    os.truncate(path, 12 + size + 4)
+    source = f"tfrecord:{path.parent}"
+    with limit_memory(2**29):
+        completed = run_inline("data", "convert", source, tmp_path / "out", "--format", "folder")
+    assert_refused(completed)
+    assert "record 0: it has more than 512 MiB" in completed.stderr
+
+
+def swap_before_opening(monkeypatch, name, swap):
+    """Replace the file `name` just before a reader opens it, after all checks of its path."""
+    open_descriptor = os.open
+
+    def swap_and_open(path, *arguments, **keywords):
+        if Path(path).name == name and not Path(path).is_symlink():
+            swap(Path(path))
+        return open_descriptor(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", swap_and_open)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *(("raw", "manifest.json"), ("raw", "train.samples"), ("raw", "train.pixels")),
+        *(("recordio", "train.idx"), ("folder", "n01_1.JPEG")),
+    ],
+)
+@pytest.mark.parametrize("planted", ["pipe", "link"])
+def test_file_swapped_before_it_is_opened_is_refused(
+    folders, tmp_path, monkeypatch, form, name, planted
+):
+    target = tmp_path / "set"
+    source = sources.open_image_folder(folders())
+    size = (8, 8) if form == "raw" else None
+    writing.make_data_set(source, target, form, Preprocessing(channels=3, size=size))
+
+    def plant(path):
+        path.rename(tmp_path / "mine")
+        if planted == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to(tmp_path / "mine")
+
+    swap_before_opening(monkeypatch, name, plant)
+    with pytest.raises(
+        Damaged, match=rf"{name} (is not a file|cannot be read: it is a symbolic link)"
+    ):
+        list(open_prepared(target).splits["train"])
 
 
 def test_class_that_is_no_folder_name_is_kept_by_other_formats(run_inline, data_set, tmp_path):

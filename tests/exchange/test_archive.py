@@ -9,6 +9,7 @@ import pytest
 from tests import sample_records
 from tests.sample_records import make_certified_record
 from xfbench.base import digests
+from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, audit
 from xfbench.exchange.archive import ArchiveError
 from xfbench.host.machine import describe_machine
@@ -159,6 +160,15 @@ HOSTILE_MEMBERS = {
     "another file": ("does not belong", [make_member("runs/x/command.sh")]),
     "a name twice": ("occurs twice", [make_member(NAME), make_member(NAME)]),
     "too large a file": ("exceeds", [make_member(NAME, b"x" * 512, size=2**32)]),
+    "an empty file": ("is empty", [make_member(NAME, b"")]),
+    "a manifest of many lists": (
+        "has more than 16 values",
+        [make_member(NAME), make_member("manifest.json", b"[" + b"[]," * 1000 + b"[]]")],
+    ),
+    "a manifest beyond its members": (
+        "exceeds",
+        [make_member(NAME), make_member("manifest.json", b" " * (2**20 + 1000))],
+    ),
     "no manifest": ("not a complete archive", [make_member(NAME)]),
     "a manifest of nothing": (
         "not a complete archive",
@@ -185,6 +195,20 @@ def test_hostile_archive_is_refused_and_leaves_no_files(tmp_path, kind):
     assert not {"\x1b", "\u202e"} & set(str(error.value))
     assert not (tmp_path / "there").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evil.tar"]
+
+
+def test_manifest_has_a_limit_however_many_members_there_are(store, tmp_path, monkeypatch):
+    source = export_all(store, tmp_path / "all.tar")
+    monkeypatch.setattr(archive, "_MAX_MANIFEST_BYTES", 1000)
+    with pytest.raises(ArchiveError, match=r"manifest\.json' exceeds the limits"):
+        import_into(source, Store(tmp_path / "there"))
+
+
+def test_archive_that_no_reader_would_accept_is_not_written(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "_MAX_FILES", 2)
+    with pytest.raises(UsageError, match="can have at most 2 files"):
+        export_all(store, tmp_path / "all.tar")
+    assert not (tmp_path / "all.tar").exists()
 
 
 @pytest.mark.parametrize("name", ["all.tar", "all.tar.gz"])

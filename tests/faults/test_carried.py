@@ -8,12 +8,16 @@ import sys
 import tarfile
 import zipfile
 
+import numpy as np
 import pytest
 
 from tests import fake_framework
 from tests.sample_bundles import build_plan, run_bundle
 from xfbench import bundle
 from xfbench.base.errors import UsageError
+from xfbench.equality import jobs
+from xfbench.equality.oracle import Oracle
+from xfbench.model.plan import Plan
 from xfbench.store.results_folder import Store
 
 
@@ -149,6 +153,32 @@ def test_links_and_pipes_in_a_bundle_are_not_imported(folder, tmp_path):
     assert "hunter2" not in str(record.reason)
     second_import, _ = import_folder(folder)
     assert second_import == [record]
+
+
+def test_arrays_of_a_bundle_have_a_limit(folder, monkeypatch):
+    carried_run = bundle._CarriedRun(folder, Plan.read(folder / "plan.json"))
+    [request], documents = carried_run.plan.requests, [{"name": "case"}]
+    case_folder = folder / "checks" / bundle._case_folder_name(request, documents)
+    shutil.copytree(folder / "launches" / "00001", case_folder)
+    np.savez(case_folder / "found.npz", **{"case:gradient": np.zeros(4)})
+    monkeypatch.setattr(bundle, "_MAX_ARRAY_BYTES", 100)
+    with pytest.raises(jobs.CheckError, match="all ranks are longer than"):
+        carried_run.read_case_results(documents, request)
+
+
+def test_oracle_computes_no_case_of_too_many_ranks(folder, monkeypatch, capsys):
+    """A stranger's plan says how many there are, and a forged folder that their cases were run."""
+    plan = json.loads((folder / "plan.json").read_text())
+    [request] = plan["requests"]
+    request |= {"ranks": 20_000, "global_batch_size": 20_000 * request["batch_size_per_rank"]}
+    (folder / "plan.json").write_text(json.dumps({**plan, "verify": True}))
+    forged = folder / "checks" / "forged"
+    forged.mkdir(parents=True)
+    (forged / "status").write_text("0")
+    (forged / "request.json").write_text(json.dumps({"request": request, "cases": []}))
+    monkeypatch.setattr(Oracle, "compute_expected", None)
+    import_folder(folder)
+    assert "too many ranks for the oracle" in capsys.readouterr().out
 
 
 STRANGE = [b"", b"\xff", b"-", b"9" * 9, b"x" * 10**6, b"[" * 10**5, b"[]", b"{}", None]

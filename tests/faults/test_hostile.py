@@ -270,6 +270,18 @@ def test_arrays_that_block_or_expand_are_refused(cell, tmp_path, name):
     assert peak_bytes < 2**23
 
 
+def test_arrays_of_all_ranks_have_a_limit_together(cell, tmp_path):
+    """Each file is within the limit of one file. They have holes."""
+    request = cell().request(1)
+    request = request.model_copy(update={"ranks": 3})
+    for name in ("found.npz", "found.1.npz", "found.2.npz"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 3 * 2**30)
+    reply = {"status": "ok", "reason": None, "unsupported": {}, "observed": None}
+    with pytest.raises(jobs.CheckError, match="all ranks are longer than 8 GiB together"):
+        jobs.read_results([{"name": "case"}], request, reply, tmp_path, 2**33)
+
+
 def test_forged_check_results_are_refused(fake_adapter, tmp_path, cell):
     """The worker's reply follows the protocol, but its arrays are garbage."""
     fake_adapter(

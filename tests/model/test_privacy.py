@@ -80,3 +80,12 @@ def test_page_says_what_happens_to_each_text(model, kind):
         assert section, f"{path} is not on the page"
         text = privacy.make_private(build_document(path, "quetzal"), NAMES)
         assert read_text(text) == SECTIONS[section]("quetzal"), path
+
+
+@pytest.mark.parametrize("first", [1, 0.5, True, None, [2]])
+def test_text_is_changed_wherever_it_is_in_a_list(first):
+    document = {"reason": [first, "quetzal"], "steps": [0.1, {"node": "quetzal"}]}
+    changed = privacy.make_private(document, NAMES)
+    assert "quetzal" not in str(changed) and changed["reason"][0] == first
+    numbers = {"times": [1, 0.5, 2]}
+    assert privacy.make_private(numbers, NAMES) == numbers

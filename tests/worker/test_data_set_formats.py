@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import tracemalloc
 from pathlib import Path
 
 import google_crc32c
@@ -470,6 +471,8 @@ def test_recordio_defects_are_reported(tmp_path):
         ("0\t0\n0\t0\n", "twice"),
         ("0\t4\n", "does not begin at byte 4"),
         ("", "lacks 1 records"),
+        ("0\t0\n1\t0\n", "line 2: the record at byte 0 occurs twice"),
+        (f"0\t{10**30}\n", "line 1"),
         ("0 0\n", "line 1"),
         (f"{10**30}\t0\n", "line 1"),
     ):
@@ -593,8 +596,104 @@ def test_cyclic_lmdb_tree_is_refused(tmp_path):
     root, node, _, _ = find_first_nodes(file)
     overwrite_bytes(file, node, struct.pack("<H", root))
     expect_damaged("lmdb", tmp_path, f"page {root}")
-    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 48 + 6, struct.pack("<H", 60_000))
+    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 48 + 6, struct.pack("<H", 32))
     expect_damaged("lmdb", tmp_path, "the tree does not end")
+
+
+def test_lmdb_tree_deeper_than_those_of_lmdb_is_refused(tmp_path):
+    """Every child of the root is the root itself, and a hole makes room for many pages."""
+    file = write_samples("lmdb", tmp_path, number_samples(300))
+    root, *_ = find_first_nodes(file)
+    [lower] = struct.unpack_from("<H", file.read_bytes(), root * 4096 + 12)
+    for place in range(root * 4096 + 16, root * 4096 + lower, 2):
+        [node] = struct.unpack_from("<H", file.read_bytes(), place)
+        overwrite_bytes(file, root * 4096 + node, struct.pack("<H", root))
+    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 48 + 6, struct.pack("<H", 60_000))
+    claim_pages(file, 2**28)
+    expect_damaged("lmdb", tmp_path, "depth 60000")
+
+
+def claim_pages(file, last):
+    """Say that the database has so many pages; a hole follows those that it has."""
+    overwrite_bytes(file, find_meta_pages(file)[1] + 24 + 96, struct.pack("<Q", last))
+    os.truncate(file, (last + 1) * 4096)
+
+
+def test_lmdb_value_of_gigabytes_is_not_read(tmp_path):
+    file = write_samples("lmdb", tmp_path, [Sample("far", 0, np.zeros((3, 50, 50), np.uint8))])
+    node = file.read_bytes().index(b"00000000_far") - 8
+    overwrite_bytes(file, node, struct.pack("<I", 2**32 - 1))
+    claim_pages(file, 2**21)
+    expect_damaged("lmdb", tmp_path, "record 0", "more than 512 MiB")
+
+
+def test_recordio_record_of_many_parts_is_not_read(tmp_path):
+    """Each part may have half a gibibyte. Holes are in place of the data."""
+    path, size = tmp_path / "train.rec", 2**29 - 8
+    with path.open("wb") as file:
+        for kind in (1, 2, 2, 3):
+            file.write(struct.pack("<II", 0xCED7230A, kind << 29 | size))
+            file.seek(size, os.SEEK_CUR)
+        file.truncate()
+    (tmp_path / "train.idx").write_text("0\t0\n")
+    expect_damaged("recordio", tmp_path, "record 0", "more than 512 MiB")
+
+
+def test_recordio_number_that_occurs_twice_is_refused(tmp_path):
+    file = write_samples("recordio", tmp_path, number_samples(2))
+    start = file.with_suffix(".idx").read_text().split()[3]
+    file.with_suffix(".idx").write_text(f"7\t0\n7\t{start}\n")
+    with pytest.raises(Damaged, match="record 7 occurs twice"):
+        read_samples("recordio", tmp_path)
+
+
+def test_recordio_index_of_a_terabyte_is_not_read(tmp_path):
+    """A hole follows its lines."""
+    file = write_samples("recordio", tmp_path, number_samples(2))
+    os.truncate(file.with_suffix(".idx"), 2**40)
+    with pytest.raises(Damaged, match="has a line that is too long"):
+        read_samples("recordio", tmp_path)
+
+
+def test_empty_recordio_records_are_refused_at_the_first(tmp_path):
+    (tmp_path / "train.rec").write_bytes(encode_record(b"") * 2**17)
+    (tmp_path / "train.idx").write_text("")
+    tracemalloc.start()
+    expect_damaged("recordio", tmp_path, "record 0", "shorter than its header")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2**20
+
+
+def test_recordio_with_an_index_needs_little_memory_per_record(tmp_path):
+    record = encode_record(struct.pack("<IfQQ", 0, 1, 0, 0))
+    (tmp_path / "train.rec").write_bytes(record * 10_000)
+    lines = (f"{number}\t{number * len(record)}\n" for number in range(10_000))
+    (tmp_path / "train.idx").write_text("".join(lines))
+    tracemalloc.start()
+    samples = read_samples("recordio", tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(samples) == 10_000 and peak_bytes < 10_000 * 64
+
+
+def test_tfrecord_example_of_endless_values_is_refused(tmp_path):
+    names = b"".join(
+        encoding.encode_bytes_field(1, encoding.encode_bytes_field(1, b"%d" % number))
+        for number in range(10_001)
+    )
+    write_tfrecord(tmp_path, encoding.encode_bytes_field(1, names))
+    expect_damaged("tfrecord", tmp_path, "record 0", "more than 10,000 features")
+    labels = encoding.encode_bytes_field(3, encoding.encode_bytes_field(1, bytes(2**20)))
+    feature = encoding.encode_bytes_field(1, b"label") + encoding.encode_bytes_field(2, labels)
+    label_feature = encoding.encode_bytes_field(1, encoding.encode_bytes_field(1, feature))
+    image_only = encode_example(PNG, 1, "a").replace(b"image/class/label", b"image/class/other")
+    write_tfrecord(tmp_path, image_only + label_feature)
+    tracemalloc.start()
+    expect_damaged("tfrecord", tmp_path, "record 0", "feature label has several values")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 2**24
 
 
 def test_lmdb_reads_the_newest_valid_meta_page(tmp_path):

@@ -23,7 +23,8 @@ def first_record_bounds(path: Path, count: int, record_bounds: Records) -> list[
     """
     if not count:
         return []
-    bounds = list(itertools.islice(record_bounds(DataFile(path)), count))
+    file = DataFile(path, follow_link=True)  # `open_file` refuses a link before anything is written
+    bounds = list(itertools.islice(record_bounds(file), count))
     if len(bounds) < count:
         raise Damaged(f"{path} has {len(bounds)} records, but its sample list has {count}")
     return bounds

@@ -28,7 +28,13 @@ from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
 from xfbench.worker import input as network_input
 from xfbench.worker import pictures, prepared
-from xfbench.worker.formats import Damaged, check_file, folder, read_image_path
+from xfbench.worker.formats import (
+    MAX_LINE_BYTES,
+    Damaged,
+    check_file,
+    folder,
+    read_image_path,
+)
 from xfbench.worker.samples import Sample
 
 Split = Literal["train", "test"]
@@ -519,9 +525,9 @@ def _read_lines(path: Path) -> Iterator[str]:
     """
     read_bytes = 0
     with open_file(check_file(path), "rb", follow_link=True) as file:
-        for line in iter(lambda: file.readline(prepared.MAX_LINE_BYTES), b""):
+        for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
             read_bytes += len(line)
-            is_cut = len(line) == prepared.MAX_LINE_BYTES and not line.endswith(b"\n")
+            is_cut = len(line) == MAX_LINE_BYTES and not line.endswith(b"\n")
             if is_cut or read_bytes > _MAX_LIST_BYTES:
                 raise Damaged(f"{path} is too long, or has a line that is too long")
             try:

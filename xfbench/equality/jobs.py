@@ -120,9 +120,15 @@ def _write_drawn_inputs(
 
 
 def read_results(
-    documents: Sequence[dict[str, Any]], request: Request, reply: dict[str, Any], folder: Path
+    documents: Sequence[dict[str, Any]],
+    request: Request,
+    reply: dict[str, Any],
+    folder: Path,
+    max_bytes: int | None = None,
 ) -> CaseResults:
     """Return the results of the cases from the ranks' merged reply and the files in `folder`.
+
+    `max_bytes` limits the files of all ranks together. None: each file has its own limit.
 
     Raises CheckError if the launch failed, a result cannot be read, or another kernel ran.
     """
@@ -130,7 +136,7 @@ def read_results(
         raise CheckError(f"{request.label()}: {reply['status']}: {reply['reason']}")
     arrays: dict[str, Arrays] = {case["name"]: {} for case in documents}
     try:
-        for key, array in _merge_rank_files(folder, request.ranks).items():
+        for key, array in _merge_rank_files(folder, request.ranks, max_bytes).items():
             name, _, quantity = key.rpartition(":")
             arrays[name][quantity] = array
         unsupported = dict(reply["unsupported"])
@@ -157,7 +163,7 @@ def _read_kernel(facts: Mapping[str, Any], request: Request) -> tuple[str, ...]:
     return evidence
 
 
-def _merge_rank_files(folder: Path, ranks: int) -> Arrays:
+def _merge_rank_files(folder: Path, ranks: int, max_bytes: int | None) -> Arrays:
     """Merge the results of the ranks.
 
     - Losses of updates: the mean over the ranks
@@ -166,6 +172,8 @@ def _merge_rank_files(folder: Path, ranks: int) -> Arrays:
       array that differs most from the first rank's array is returned.
     """
     files = [path_for_rank(folder / "found.npz", rank) for rank in range(ranks)]
+    if max_bytes is not None and sum(file.lstat().st_size for file in files) > max_bytes:
+        raise ValueError(f"the files of all ranks are longer than {max_bytes >> 30} GiB together")
     parts: list[Arrays] = []
     for file in files:
         parts.append(array_files.load_arrays(file))

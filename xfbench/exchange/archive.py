@@ -43,12 +43,14 @@ _DOCUMENT_TYPES: dict[str, type[SealedDocument]] = {
     "certificates": Certificate,
     tuning_results.FOLDER: Tuning,
 }
-_MAX_FILES = 5_000_000
+_MAX_FILES = 1_000_000
 _MAX_BYTES = 2**38
 _MAX_EXPANSION = 100  # of a compressed archive; those of records expand 5 to 20 times
 # Most bytes of the manifest: some, and more for each member. An entry has about 200.
 _MANIFEST_BYTES = 2**20
 _MANIFEST_BYTES_PER_FILE = 512
+_MAX_MANIFEST_BYTES = 2**28
+_MANIFEST_VALUES_PER_FILE = 8  # an entry has three marks that `strict_json` counts
 _READ_ERRORS = (
     *(tarfile.TarError, EOFError, OSError, ValueError, TypeError, KeyError, AttributeError),
     *(RecursionError, zlib.error),
@@ -74,7 +76,8 @@ def write_archive(
 
     The records, their certificates and the searches come from `source_store`. The archive is
     compressed with gzip unless the suffix of `target` is ".tar". `warn` gets a message for each
-    private name in the settings of records. Raises OSError if a file cannot be read or written.
+    private name in the settings of records. Raises OSError if a file cannot be read or written,
+    and UsageError if there are too many files.
     """
     certificates = certificate.read_certificates(source_store.folder)
     searches = list(
@@ -122,6 +125,10 @@ def write_archive(
 def _add_member(
     tar: tarfile.TarFile, name: str, content: bytes, files: dict[str, dict[str, Any]]
 ) -> None:
+    if len(files) >= _MAX_FILES - 1:  # without the manifest
+        raise UsageError(
+            f"an archive can have at most {_MAX_FILES:,} files: export fewer records with --where"
+        )
     member = tarfile.TarInfo(name)
     member.size = len(content)
     tar.addfile(member, io.BytesIO(content))
@@ -217,7 +224,8 @@ def read_members_then_check_manifest(path: Path) -> Iterator[tuple[str, bytes]]:
                     raise ArchiveError(f"{path.name} is truncated")
                 digests_by_name[member.name] = digests.of_bytes(content)
                 if member.name == _MANIFEST:
-                    manifest = strict_json.parse(content, max_values=max_bytes // 8)
+                    max_values = _MANIFEST_VALUES_PER_FILE * len(digests_by_name)
+                    manifest = strict_json.parse(content, max_values=max_values)
                 else:
                     yield member.name, content
         listed_digests = {name: entry["digest"] for name, entry in manifest["files"].items()}
@@ -244,6 +252,7 @@ def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> in
     max_bytes = MAX_DOCUMENT_BYTES
     if member.name == _MANIFEST:
         max_bytes = _MANIFEST_BYTES + _MANIFEST_BYTES_PER_FILE * len(earlier_names)
+        max_bytes = min(max_bytes, _MAX_MANIFEST_BYTES)
     reason = None
     if not member.isreg() or member.issparse():
         reason = "is not a regular file"
@@ -251,6 +260,8 @@ def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> in
         reason = "does not belong in an archive of records"
     elif member.name in earlier_names:
         reason = "occurs twice"
+    elif not member.size:
+        reason = "is empty"
     elif not 0 <= member.size <= max_bytes:
         reason = "exceeds the limits of an archive of records"
     if reason:

@@ -63,7 +63,7 @@ def make_private(document: dict[str, Any], names: KnownNames | None = None) -> d
                 return OTHER_PROCESS
             text = _hide_programs(value, programs) if programs and path == "reason" else value
             return private_names.mask_known_names(text, private)
-        if isinstance(value, list) and not isinstance(value[0] if value else 0, int | float):
+        if isinstance(value, list) and not all(isinstance(item, int | float) for item in value):
             return [change(item, path) for item in value]
         if isinstance(value, dict):
             return {key: change(item, f"{path}.{key}".lstrip(".")) for key, item in value.items()}

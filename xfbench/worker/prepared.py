@@ -16,17 +16,23 @@ import json
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Sequence, Tuple
 
 from xfbench.worker import pictures
-from xfbench.worker.formats import Damaged, SampleList, read_limited, resolve_file
+from xfbench.worker.formats import (
+    Damaged,
+    SampleList,
+    iterate_lines,
+    read_plain,
+    resolve_file,
+)
 from xfbench.worker.samples import Sample, sample_digest, stream_digest
 
 SCHEMA = "xfbench.data/1"
 FORMATS = ("raw", "folder", "tfrecord", "lmdb", "recordio")
 SPLITS = ("train", "test")
-MAX_MANIFEST_BYTES = 2**28
-MAX_LINE_BYTES = 2**14  # of a list: a key and its label, digest and shape
+MAX_MANIFEST_BYTES = 2**25
+MAX_MANIFEST_VALUES = 2**21  # most are names of classes
 _COMPARED_IMAGES = 8
 
 
@@ -83,8 +89,8 @@ def compare_first_images(folder: Path, samples: Sequence[Sample]) -> Dict[str, i
     - `differing`: number of images with other pixels than listed
     """
     channels = read_manifest(folder)["preprocessing"]["channels"]
-    with resolve_file(folder, "train.samples").open(encoding="utf-8") as lines:
-        digests = [line.split("\t")[2] for line in islice(lines, _COMPARED_IMAGES)]
+    lines = islice(iterate_lines(resolve_file(folder, "train.samples")), _COMPARED_IMAGES)
+    digests = [line.decode("utf-8").split("\t")[2] for line in lines]
     differing = 0
     for index, digest in enumerate(digests):
         sample = samples[index]
@@ -109,7 +115,7 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     """Return the content of the manifest in `folder`. Raises Damaged if it is not valid."""
     path = resolve_file(folder, "manifest.json")
     try:
-        manifest = json.loads(read_limited(path, MAX_MANIFEST_BYTES).decode("utf-8"))
+        manifest = _parse_limited(read_plain(path, MAX_MANIFEST_BYTES, "a manifest"))
         if manifest["schema"] != SCHEMA or manifest["format"] not in FORMATS:
             raise ValueError(f"unknown schema {manifest['schema']} or format {manifest['format']}")
         if set(manifest["splits"]) - set(SPLITS) or "train" not in manifest["splits"]:
@@ -123,17 +129,31 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     return manifest_values
 
 
-def _read_lines(path: Path, count: int) -> List[str]:
-    """Return the lines of a sample list. Raises Damaged if it has more than `count` lines.
+def _parse_limited(content: bytes) -> Any:
+    """Return the value of a JSON text, as `xfbench.base.strict_json` does.
 
-    A file that claims to be large needs no memory before: it may have a hole instead of lines.
+    Raises ValueError if the text may have more than MAX_MANIFEST_VALUES values, if a key occurs
+    twice, or if it is no JSON. Values take many times the memory of their text.
     """
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_MANIFEST_VALUES:
+        raise ValueError(f"it has more than {MAX_MANIFEST_VALUES:,} values")
+    return json.loads(content.decode("utf-8"), object_pairs_hook=_unique_object)
+
+
+def _unique_object(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError("a key occurs twice in an object")
+    return document
+
+
+def _read_lines(path: Path, count: int) -> List[str]:
+    """Return the lines of a sample list. Raises Damaged if it has more than `count` lines."""
     lines: List[str] = []
-    with path.open("rb") as file:
-        for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
-            if not line.endswith(b"\n") or len(lines) >= count:
-                raise Damaged(f"{path} differs from the manifest: prepare the set again")
-            lines.append(line[:-1].decode("utf-8"))
+    for line in iterate_lines(path):
+        if not line.endswith(b"\n") or len(lines) >= count:
+            raise Damaged(f"{path} differs from the manifest: prepare the set again")
+        lines.append(line[:-1].decode("utf-8"))
     return lines
 
 

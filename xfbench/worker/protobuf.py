@@ -6,7 +6,7 @@ all lengths in a message.
 
 from __future__ import annotations
 
-from typing import Iterator, List, Tuple
+from typing import Iterator, Tuple
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 Span = Tuple[int, int]
@@ -66,13 +66,12 @@ def parse_varint(message: bytes, place: int, end: int) -> Tuple[int, int]:
     raise Malformed(f"a number does not end within ten bytes, before byte {place}")
 
 
-def parse_packed_varints(message: bytes, span: Span) -> List[int]:
-    """Return the numbers of a packed field, whose bytes are `span` of `message`."""
-    (place, end), values = span, []
+def iterate_packed_varints(message: bytes, span: Span) -> Iterator[int]:
+    """Yield the numbers of a packed field, whose bytes are `span` of `message`."""
+    place, end = span
     while place < end:
         value, place = parse_varint(message, place, end)
-        values.append(value)
-    return values
+        yield value
 
 
 def to_signed(value: int) -> int:

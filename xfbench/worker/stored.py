@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 from typing import Dict
 
-from xfbench.worker.formats import Damaged, SampleList
+from xfbench.worker.formats import MAX_IMAGE_BYTES, Damaged, SampleList, open_plain
 
 MAX_LABEL = 2**31 - 1
 _IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
@@ -21,23 +21,27 @@ _IMAGE_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 class DataFile:
     """An open file. `size` is the number of bytes that it had when it was opened.
 
-    The constructor raises Damaged if the file cannot be opened.
+    - `follow_link`: whether `path` may be a symbolic link to a plain file.
+
+    The constructor raises Damaged if the file cannot be opened or is not plain.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, follow_link: bool = False) -> None:
         self.path = path
-        try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+        self._descriptor = open_plain(path, follow_link=follow_link)
         weakref.finalize(self, os.close, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, length: int, description: str) -> bytes:
         """Return the `length` bytes at `offset`.
 
-        Raises Damaged if the file has fewer bytes. `description` names the bytes in the message.
+        Raises Damaged if the file has fewer bytes, or if they are too many for an image. A file may
+        have a hole in place of them. `description` names the bytes in the message.
         """
+        if length > MAX_IMAGE_BYTES:
+            raise self.damaged(
+                description, f"it has more than {MAX_IMAGE_BYTES >> 20} MiB: not an image"
+            )
         if offset + length > self.size:
             raise self.damaged(
                 description,

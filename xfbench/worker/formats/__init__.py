@@ -16,12 +16,15 @@ interpreter. `xfbench.datasets` writes the files.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Tuple
+from typing import Iterator, List, Tuple
 
 MAX_IMAGE_BYTES = 2**29  # no image that `pictures.py` decodes needs more
+MAX_LINE_BYTES = 2**14  # of a list: a key and its label, digest and shape
 
 
 class Damaged(Exception):
@@ -52,14 +55,63 @@ def check_file(path: Path) -> Path:
 
 
 def resolve_file(folder: Path, name: str) -> Path:
-    """Return the path of the file `name` in a data set's folder.
+    """Return the path of the file `name` in a data set's folder, without symbolic links.
 
     Raises Damaged if the file does not exist, or if its path leads out of the folder.
     """
     path = check_file(folder / name)
-    if folder.resolve() not in path.resolve().parents:
-        raise Damaged(f"{path} points outside of its data set, to {path.resolve()}")
-    return path
+    resolved_path = path.resolve()
+    if folder.resolve() not in resolved_path.parents:
+        raise Damaged(f"{path} points outside of its data set, to {resolved_path}")
+    return resolved_path
+
+
+def open_plain(path: Path, *, follow_link: bool = False) -> int:
+    """Return the descriptor of a plain file, opened for reading.
+
+    - `follow_link`: whether `path` may be a symbolic link to a plain file.
+
+    Raises Damaged if the file is not plain or cannot be opened. A pipe does not make this wait,
+    even if somebody put it in the place of a file that was checked before.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags if follow_link else flags | os.O_NOFOLLOW)
+    except OSError as error:
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise Damaged(f"{path} cannot be read: {reason}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise Damaged(f"{path} is not a file")
+    return descriptor
+
+
+def read_plain(path: Path, max_bytes: int, content: str, *, follow_link: bool = False) -> bytes:
+    """Return the content of a plain file.
+
+    - `content`: what the file should contain, for the message, such as "an image".
+    - `follow_link`: whether `path` may be a symbolic link to a plain file.
+
+    Raises Damaged if it is not a plain file, or if it is larger than `max_bytes`.
+    """
+    with os.fdopen(open_plain(path, follow_link=follow_link), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise Damaged(f"{path} is larger than {max_bytes >> 20} MiB: not {content}")
+        return file.read(size)
+
+
+def iterate_lines(path: Path, *, follow_link: bool = False) -> Iterator[bytes]:
+    """Yield the lines of a plain file with their ends.
+
+    Raises Damaged if a line is too long. A file that claims to be large needs no memory before: it
+    may have a hole instead of lines.
+    """
+    with os.fdopen(open_plain(path, follow_link=follow_link), "rb") as file:
+        for line in iter(lambda: file.readline(MAX_LINE_BYTES), b""):
+            if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                raise Damaged(f"{path} has a line that is too long")
+            yield line
 
 
 def read_image_file(folder: Path, name: str) -> bytes:
@@ -68,27 +120,12 @@ def read_image_file(folder: Path, name: str) -> bytes:
     Raises Damaged if the file is larger than MAX_IMAGE_BYTES, does not exist, or is outside of the
     folder.
     """
-    return read_image_path(resolve_file(folder, name))
+    return read_plain(resolve_file(folder, name), MAX_IMAGE_BYTES, "an image")
 
 
 def read_image_path(path: Path) -> bytes:
-    """Return the content of the image file `path`.
+    """Return the content of the image file `path`, or of the file to which this link leads.
 
     Raises Damaged if it is not a file, or if it is larger than MAX_IMAGE_BYTES.
     """
-    try:
-        return read_limited(check_file(path), MAX_IMAGE_BYTES)
-    except ValueError as error:
-        raise Damaged(f"{path} is larger than {MAX_IMAGE_BYTES >> 20} MiB: not an image") from error
-
-
-def read_limited(path: Path, max_bytes: int) -> bytes:
-    """Return the bytes that a file has when it is opened, even if it grows meanwhile.
-
-    Raises ValueError if it is longer than `max_bytes`, and OSError if it cannot be read.
-    """
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
-            raise ValueError(f"the file is longer than {max_bytes / 2**20:g} MiB")
-        return file.read(size)
+    return read_plain(check_file(path), MAX_IMAGE_BYTES, "an image", follow_link=True)

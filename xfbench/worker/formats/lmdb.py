@@ -43,6 +43,7 @@ _META_LENGTH = _PAGE.size + _META_HEAD.size + 2 * _TREE.size + 16
 _BIG, _SUB, _DUPLICATES = 1, 2, 4
 _PAGE_SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 _NONE = 2**64 - 1
+_MAX_DEPTH = 32  # LMDB's own cursors have no more (CURSOR_STACK)
 _NUMBERED = re.compile(r"\d+_(.+)", re.DOTALL)
 _CHANNELS, _HEIGHT, _WIDTH, _DATA, _LABEL, _FLOATS, _ENCODED = range(1, 8)
 
@@ -60,7 +61,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
 
 def read_file(path: Path) -> Sequence[Sample]:
     """Return the samples in a database of another tool. Keys may differ only in their number."""
-    return _Datums(DataFile(path), KeyChecker(None, unique=False))
+    return _Datums(DataFile(path, follow_link=True), KeyChecker(None, unique=False))
 
 
 def locate_record_nodes_and_values(file: DataFile) -> Iterator[Tuple[int, bytes, int, int]]:
@@ -71,6 +72,10 @@ def locate_record_nodes_and_values(file: DataFile) -> Iterator[Tuple[int, bytes,
     meta = _read_newest_meta(file)
     if meta.flags & _DUPLICATES:
         raise Damaged(f"{file.path} has several values per key, unlike Caffe's databases")
+    if meta.depth > _MAX_DEPTH:
+        raise Damaged(
+            f"{file.path} has a tree of depth {meta.depth}, but LMDB ends at {_MAX_DEPTH}"
+        )
     record_count, pages_left = 0, meta.last
     waiting = [] if meta.root == _NONE else [(meta.root, meta.depth)]
     while waiting:

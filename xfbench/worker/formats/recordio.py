@@ -22,17 +22,20 @@ import struct
 from array import array
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
-from xfbench.worker.formats import Damaged, SampleList, read_limited, resolve_file
+import numpy as np
+
+from xfbench.worker.formats import Damaged, SampleList, iterate_lines, resolve_file
 from xfbench.worker.samples import Sample
 from xfbench.worker.stored import DataFile, check_count, check_image_signature, check_label
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 MAX_PART_BYTES = 2**29 - 1
 COMPLETE, FIRST, MIDDLE, LAST = range(4)
-_MAX_INDEX_LINE_BYTES = 64
+_MAX_DIGITS = 18
 _IR_HEADER = struct.Struct("<IfQQ")
+_TOO_SHORT = "it is shorter than its header"
 
 
 def samples(folder: Path, split: str, listed: SampleList | None = None) -> Sequence[Sample]:
@@ -57,7 +60,8 @@ def read_files(paths: Sequence[Path]) -> Sequence[Sample]:
     for path in paths:
         index = path.with_suffix(".idx")
         is_indexed = path.suffix == ".rec" and index.is_file()
-        files.append(_Records(DataFile(path), index if is_indexed else None, None))
+        file = DataFile(path, follow_link=True)
+        files.append(_Records(file, index.resolve() if is_indexed else None, None))
     return files[0] if len(files) == 1 else _Joined(files)
 
 
@@ -65,7 +69,7 @@ def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
     """Yield (start, end) in bytes of each record.
 
     If a record is stored in several parts, its span covers all of them. Raises Damaged at the
-    first incomplete record.
+    first record that is incomplete or too short for its header.
     """
     place, number = 0, 0
     while place < file.size:
@@ -83,6 +87,8 @@ def record_spans(file: DataFile) -> Iterator[Tuple[int, int]]:
                     record_name,
                     f"it is truncated: {place} bytes needed, the file has {file.size}",
                 )
+        if place - start < 8 + _IR_HEADER.size:  # the first part may be empty
+            raise file.damaged(record_name, _TOO_SHORT)
         yield start, place
         number += 1
 
@@ -100,22 +106,15 @@ def _parse_part_kind_and_length(head: bytes, file: DataFile, record_name: str) -
 class _Records(Sequence[Sample]):
     def __init__(self, file: DataFile, index: Path | None, listed: SampleList | None) -> None:
         self.file, self.listed = file, listed
-        self.numbers, self.starts, self.ends = array("Q"), array("Q"), array("Q")
-        end_by_start = dict(record_spans(file))
-        if index is None:
-            self.numbers.extend(range(len(end_by_start)))
-            self.starts.extend(end_by_start.keys())
-            self.ends.extend(end_by_start.values())
-            return
-        for number, start in _read_offsets_by_number(index, len(end_by_start)).items():
-            end = end_by_start.pop(start, None)
-            if end is None:
-                raise Damaged(f"{index}: record {number} does not begin at byte {start}")
-            self.numbers.append(number)
+        self.starts, self.ends = array("Q"), array("Q")
+        for start, end in record_spans(file):
             self.starts.append(start)
             self.ends.append(end)
-        if end_by_start:
-            raise Damaged(f"{index} lacks {len(end_by_start)} records of {file.path}")
+        # Of each sample: the number of its record in the index, and the record's place in the file.
+        self.numbers: Sequence[int] = range(len(self.starts))
+        self.places: Sequence[int] = range(len(self.starts))
+        if index is not None:
+            self.numbers, self.places = _read_index(index, self.starts)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -123,9 +122,10 @@ class _Records(Sequence[Sample]):
     def __getitem__(self, index: int) -> Sample:  # type: ignore[override]
         index = range(len(self))[index]
         number, record_name = self.numbers[index], f"record {self.numbers[index]}"
-        data = self._read_and_join_parts(self.starts[index], self.ends[index], record_name)
+        place = self.places[index]
+        data = self._read_and_join_parts(self.starts[place], self.ends[place], record_name)
         if len(data) < _IR_HEADER.size:
-            raise self.file.damaged(record_name, "it is shorter than its header")
+            raise self.file.damaged(record_name, _TOO_SHORT)
         flag, label, _, _ = _IR_HEADER.unpack_from(data)
         first = _IR_HEADER.size
         if flag == 1 and len(data) >= first + 4:
@@ -173,28 +173,35 @@ class _Joined(Sequence[Sample]):
         return replace(sample, key=f"{index:08d}")
 
 
-def _read_offsets_by_number(index_path: Path, record_count: int) -> Dict[int, int]:
-    """Return the offset of each record in bytes, by record number, in the order of the index.
+def _read_index(path: Path, starts: Sequence[int]) -> Tuple[Sequence[int], Sequence[int]]:
+    """Return the number of each record and its place among `starts`, in the order of the index.
 
-    Raises Damaged if there are more than `record_count`.
+    `starts` has the offset of each record in bytes, in the order of the file. Raises Damaged if the
+    index does not have each of these records exactly once.
     """
-    starts: Dict[int, int] = {}
-    try:
-        content = read_limited(index_path, record_count * _MAX_INDEX_LINE_BYTES)
-    except ValueError as error:
-        raise Damaged(f"{index_path}: {error}, for {record_count} records") from error
-    lines = content.split(b"\n")
-    for line, text in enumerate(lines, 1):
-        if not text and line == len(lines):
-            continue
-        number, tab, start = text.partition(b"\t")
-        right = tab and number.isdigit() and start.strip().isdigit() and len(number) < 19
-        if not right:
+    numbers, places = array("Q"), array("Q")
+    is_listed = bytearray(len(starts))
+    for line, text in enumerate(iterate_lines(path), 1):
+        number, tab, start_text = text.partition(b"\t")
+        right = tab and number.isdigit() and start_text.strip().isdigit()
+        if not right or max(len(number), len(start_text.strip())) > _MAX_DIGITS:
             raise Damaged(
-                f"{index_path}, line {line}: {text[:40]!r} is not of the form "
+                f"{path}, line {line}: {text[:40]!r} is not of the form "
                 "'record number, tab, offset in bytes'"
             )
-        if int(number) in starts:
-            raise Damaged(f"{index_path}, line {line}: record {int(number)} occurs twice")
-        starts[int(number)] = int(start)
-    return starts
+        start = int(start_text)
+        place = bisect.bisect_left(starts, start)
+        if place == len(starts) or starts[place] != start:
+            raise Damaged(f"{path}: record {int(number)} does not begin at byte {start}")
+        if is_listed[place]:
+            raise Damaged(f"{path}, line {line}: the record at byte {start} occurs twice")
+        is_listed[place] = True
+        numbers.append(int(number))
+        places.append(place)
+    if len(places) < len(starts):
+        raise Damaged(f"{path} lacks {len(starts) - len(places)} records of its file")
+    ordered = np.sort(np.asarray(numbers, np.uint64))
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
+        raise Damaged(f"{path}: record {repeated[0]} occurs twice")
+    return numbers, places

@@ -17,6 +17,7 @@ import bisect
 import re
 import struct
 from array import array
+from itertools import islice
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
@@ -30,7 +31,7 @@ from xfbench.worker.protobuf import (
     Malformed,
     Span,
     iterate_fields,
-    parse_packed_varints,
+    iterate_packed_varints,
     to_signed,
 )
 from xfbench.worker.samples import Sample
@@ -46,6 +47,7 @@ HEADER, FOOTER = 12, 4
 _SHARD = r"-(\d{5})-of-(\d{5})(?:\.tfrecords?)?"
 _BYTES_LIST, _INT64_LIST = 1, 3
 _COMPRESSED = (b"\x1f\x8b", b"\x78\x01", b"\x78\x9c", b"\x78\xda")  # gzip and zlib
+_MAX_FEATURES = 10_000  # of an Example; those of other tools have some dozens
 _IMAGE_NAMES = ("image/encoded", "image", "image_raw", "encoded")
 _LABEL_NAMES = ("image/class/label", "label", "class", "image/label")
 
@@ -68,7 +70,8 @@ def read_files(paths: Sequence[Path], names: Mapping[str, str] | None = None) ->
     Example has no such features.
     """
     keys = KeyChecker(None, unique=False)
-    records_found = _Records([DataFile(path) for path in paths], keys, names or {})
+    files = [DataFile(path, follow_link=True) for path in paths]
+    records_found = _Records(files, keys, names or {})
     records_found.check_features_of_first_example()
     return records_found
 
@@ -255,6 +258,8 @@ def _feature_spans(data: bytes) -> Dict[str, Span]:
                 elif (number, wire) == (2, BYTES):
                     value = start, end
             spans[_decode_text(name)] = value
+            if len(spans) > _MAX_FEATURES:
+                raise Malformed(f"it has more than {_MAX_FEATURES:,} features")
     return spans
 
 
@@ -274,17 +279,21 @@ def _single_span_or_number(
 
     For bytes, the result is (start, end) of the value in `data`. For a number, it is (number, 0).
     """
-    values: List[Tuple[int, int]] = []
-    for items in _nested_messages(data, spans.get(name, (0, 0)), kind):
+    values = list(islice(_iterate_values(data, spans.get(name, (0, 0)), kind), 2))
+    if len(values) != 1:
+        count = "several" if values else "no"
+        meant = "number" if kind == _INT64_LIST else "string of bytes"
+        raise Malformed(f"feature {name} has {count} values, but needs exactly one {meant}")
+    return values[0]
+
+
+def _iterate_values(data: bytes, span: Span, kind: int) -> Iterator[Tuple[int, int]]:
+    for items in _nested_messages(data, span, kind):
         for number, wire, start, end in iterate_fields(data, items):
             if number == 1 and kind == _INT64_LIST and wire == BYTES:
-                values += [(value, 0) for value in parse_packed_varints(data, (start, end))]
+                yield from ((value, 0) for value in iterate_packed_varints(data, (start, end)))
             elif number == 1 and wire == (VARINT if kind == _INT64_LIST else BYTES):
-                values.append((start, end))
-    if len(values) != 1:
-        meant = "number" if kind == _INT64_LIST else "string of bytes"
-        raise Malformed(f"feature {name} has {len(values)} values, but needs exactly one {meant}")
-    return values[0]
+                yield start, end
 
 
 def _decode_text(content: bytes) -> str:
