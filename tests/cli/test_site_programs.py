@@ -12,6 +12,7 @@ import pytest
 from tests import temporary_mounts
 from tests.cli.site_runs import RUN, read_launch_variables, read_records, run_command
 from tests.fake_framework import STRATEGY
+from tests.remaining_processes import list_running, wait_for
 from xfbench.base import paths
 from xfbench.execution import job_queue
 
@@ -243,7 +244,8 @@ def test_children_of_ranks_end_with_the_run_and_no_others(
             completed = run_command(*words, XFBENCH_RUN="01d")
             assert completed.returncode == 0, completed.stderr
             assert read_launch_variables(results_folder)["TOOLROOT"] == "/opt/tool"
-            assert not Path(f"/proc/{int(child.read_text())}/environ").exists()
+            assert child.read_text()
+            wait_for(lambda: not list_running(results_folder))
             assert bystander.poll() is None
         finally:
             bystander.kill()
