@@ -180,7 +180,7 @@ def _read_offsets_by_number(index_path: Path, record_count: int) -> Dict[int, in
     """
     starts: Dict[int, int] = {}
     try:
-        content = read_limited(index_path, record_count * _MAX_INDEX_LINE_BYTES)
+        content = read_limited(index_path, 2**20 + record_count * _MAX_INDEX_LINE_BYTES)
     except ValueError as error:
         raise Damaged(f"{index_path}: {error}, for {record_count} records") from error
     lines = content.split(b"\n")
