@@ -11,7 +11,7 @@ from xfbench.equality import array_files
 from xfbench.store import merging, pack
 from xfbench.store.results_folder import Store
 from xfbench.worker import formats, prepared
-from xfbench.worker.formats import Damaged, recordio
+from xfbench.worker.formats import Damaged
 
 GROWTH = 2**20
 
@@ -164,8 +164,8 @@ def test_image_that_grows_is_read_as_it_was(file, grow, monkeypatch):
     with pytest.raises(Damaged, match="larger than"):
         formats.read_image_path(file)
     grow(file)
-    monkeypatch.setattr(formats, "MAX_IMAGE_BYTES", 2 * GROWTH)
-    assert len(formats.read_image_path(file)) <= 2 * GROWTH
+    monkeypatch.setattr(formats, "MAX_IMAGE_BYTES", 4 * GROWTH)
+    assert len(formats.read_image_path(file)) <= 4 * GROWTH
 
 
 def test_manifest_that_grows_is_refused(tmp_path, grow, monkeypatch):
@@ -173,13 +173,5 @@ def test_manifest_that_grows_is_refused(tmp_path, grow, monkeypatch):
     path.write_text("{}")
     monkeypatch.setattr(prepared, "MAX_MANIFEST_BYTES", 10)
     grow(path)
-    with pytest.raises(Damaged, match="longer than"):
+    with pytest.raises(Damaged, match="larger than"):
         prepared.read_manifest(tmp_path)
-
-
-def test_index_of_more_lines_than_records_is_refused_unread(tmp_path):
-    (tmp_path / "train.rec").write_bytes(b"")
-    with (tmp_path / "train.idx").open("wb") as file:
-        file.truncate(2**40)  # a hole, which takes no room
-    with pytest.raises(Damaged, match="for 0 records"):
-        recordio.samples(tmp_path, "train", None)
