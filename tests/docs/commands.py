@@ -135,9 +135,10 @@ RUN_BY_OTHER_TESTS = {
     ),
     "xfbench run ... --launcher slurm --resume": "needs a job: tests/cluster/test_ends.py",
     **{
-        f"xfbench study run {page.stem} --size laptop": "at size smoke: tests/studies/test_smoke.py"
+        command: "at size smoke: tests/studies/test_smoke.py"
         for page in (ROOT / "docs/laptop").glob("*.md")
         if page.stem != "thread-sweep"  # a tutorial reads its results
+        for command in re.findall(r"xfbench study run [\w-]+ --size laptop.*", page.read_text())
     },
     "python -m tests.cluster --nodes 2 run --framework torch --workload lenet --ranks 2 "
     "--scaling weak --launcher slurm": "tests/cluster/test_cluster.py",
