@@ -43,6 +43,7 @@ class UnsafeFileError(UsageError, OSError):
     def __init__(self, path: Path, reason: str) -> None:
         sentence = f"{path} {reason}: remove it, or choose another folder"
         super().__init__(errno.EPERM, sentence, str(path))
+        self.reason = reason
 
     def __str__(self) -> str:
         return str(self.strerror)

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from xfbench.base import atomic_files, locks, paths, safe_read, strict_json
 from xfbench.base.errors import UsageError
-from xfbench.base.shared_files import open_file
+from xfbench.base.shared_files import UnsafeFileError, open_file
 from xfbench.model import origins
 from xfbench.model.record import Record
 from xfbench.model.sealed import MAX_DOCUMENT_BYTES, EditedError, age_key
@@ -122,6 +122,8 @@ def defect_message(name: str, error: Exception) -> str:
     """Return a one-line message that says what is wrong with the file or line `name`."""
     if isinstance(error, EditedError):
         return f"{name}: {error}; left out"
+    if isinstance(error, UnsafeFileError):  # its message has the whole path
+        return f"{name}: not a record: it {error.reason}"
     return f"{name}: not a record: {str(error).splitlines()[0]}"
 
 
