@@ -323,7 +323,7 @@ def test_a_launch_without_room_for_a_checkpoint_is_failed(launch_fake, mount_sma
     record, folder = launch_fake(large, adapter=SAVES, checkpoints=1, checkpoint_dir=disk)
     assert record.status == "failed"
     assert record.reason.startswith("DiskFull: a checkpoint takes at least 8.0 MB")
-    assert f"{disk} has room for 1.0 MB" in record.reason
+    assert f"…/{disk.name} has room for 1.0 MB" in record.reason  # records name no folders
     assert "save" not in (folder / "stdout").read_text()
 
 
@@ -342,7 +342,7 @@ def test_a_launch_without_its_checkpoint_folder_is_failed(launch_fake, tmp_path)
     missing_folder = tmp_path / "nowhere"
     record, _ = launch_fake(adapter=SAVES, checkpoints=1, checkpoint_dir=missing_folder)
     assert record.status == "failed"
-    assert "No such file" in record.reason and str(missing_folder) in record.reason
+    assert "No such file" in record.reason and "…/nowhere" in record.reason
 
 
 def test_adapter_without_a_checkpoint_format_is_unsupported(launch_fake):
