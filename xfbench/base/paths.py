@@ -88,15 +88,15 @@ def _list_folders_above(path: Path) -> list[Path]:
 
     The path must be absolute.
     """
-    found: list[Path] = []
+    folders: list[Path] = []
     place = Path(path.anchor)
     for part in path.parts[1:]:
-        found += [place, *place.parents]
+        folders += [place, *place.parents]
         place /= part
         if place.is_symlink():
-            found += _list_folders_above(place.parent / place.readlink())
+            folders += _list_folders_above(place.parent / place.readlink())
         place = place.resolve()
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(folders))
 
 
 def _describe_exemption(folder: Path) -> str:

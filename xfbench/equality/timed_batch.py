@@ -78,8 +78,8 @@ def verify_batch_sizes(
         sizes_by_images.setdefault(images, []).append(batch_size)
     verdicts: dict[int, Verdict] = {}
     for images, sizes in sizes_by_images.items():
-        others = tuple(seed + number for number in _OTHER_IMAGES)
-        batches = _Batches(verifier, request, environment, workload, images, seed, others)
+        other_seeds = tuple(seed + number for number in _OTHER_IMAGES)
+        batches = _Batches(*(verifier, request, environment, workload, images, seed, other_seeds))
         verdicts |= batches.verify(sizes)
     return verdicts
 

@@ -60,7 +60,7 @@ def parse_layouts(text: str) -> tuple[Striping, ...]:
 
     Lines of other forms are ignored.
     """
-    found: set[tuple[int, int]] = set()
+    layouts: set[tuple[int, int]] = set()
     count, has_data = None, True
     for match in map(_LINE.fullmatch, text.split("\n")):
         name, value = match.groups() if match else ("", "")
@@ -71,9 +71,9 @@ def parse_layouts(text: str) -> tuple[Striping, ...]:
             count = int(value) if re.fullmatch("[0-9]{1,9}", value) else None
         elif name == "lmm_stripe_size":
             if has_data and count is not None and re.fullmatch("[0-9]{1,18}", value):
-                found.add((count, int(value)))
+                layouts.add((count, int(value)))
             count, has_data = None, True
-    return tuple(Striping(count=count, bytes=size) for count, size in sorted(found))
+    return tuple(Striping(count=count, bytes=size) for count, size in sorted(layouts))
 
 
 def _iterate_files(folder: Path) -> Iterator[Path]:

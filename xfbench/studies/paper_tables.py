@@ -25,9 +25,9 @@ def render_latex(answer: Answer) -> str:
     parts = [_LATEX.render_heading(f"{answer.study.title}: {answer.study.question}")]
     for finding in answer.findings:
         parts += _render_finding(answer, finding)
-    judged = answer.sentences or [claim for each in answer.findings for claim in each.judged]
-    if judged:
-        parts += _render_verdicts(answer, judged)
+    claims = answer.sentences or [claim for each in answer.findings for claim in each.judged]
+    if claims:
+        parts += _render_verdicts(answer, claims)
     if answer.published:
         caption = f"{answer.study.title}: published values, as printed in the sources."
         rows = render.published_rows(answer)
@@ -128,9 +128,9 @@ def _describe_brackets(values: Sequence[Value]) -> str:
     return " ".join(sentences)
 
 
-def _render_verdicts(answer: Answer, judged: Sequence[JudgedClaim]) -> list[str]:
+def _render_verdicts(answer: Answer, claims: Sequence[JudgedClaim]) -> list[str]:
     caption = f"{answer.study.title}: findings of the sources, and whether they hold here."
-    rows = [[each.source, each.text, each.verdict, each.why] for each in judged]
+    rows = [[each.source, each.text, each.verdict, each.why] for each in claims]
     headers = ["source", "finding", "here", "why"]
     return [*_render_table(answer, "verdicts", caption, headers, rows), ""]
 

@@ -251,13 +251,13 @@ def record_skipped_cells(study_plan: StudyPlan, store: Store) -> None:
     if not reasons:
         return
     store.create_and_check_folders()
-    known = {
+    recorded = {
         record.request
         for record in find_records_of_requests(reasons, store)
         if record.request and (record.status == "ok" or record.reason == reasons[record.request])
     }
     for request, reason in reasons.items():
-        if request not in known:
+        if request not in recorded:
             # The nodes of a job are not known here.
             here = None if request.launcher == "slurm" else machine.describe_machine()
             workload = facts.workload_facts(training.workload_with_solver_of_cell(request))

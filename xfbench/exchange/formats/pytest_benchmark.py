@@ -69,8 +69,8 @@ def entries(file: File) -> Iterator[Entry | Missed]:
         values = [parse_number(raw_value) for raw_value in as_list(stats.get("data"))]
         rounds_s = [round_time / per_second for round_time in values if round_time is not None]
         if value is None:
-            found = quote_value(stats["median"]) if "median" in stats else list_keys(stats)
-            yield Missed(location, f"the stats have no numeric median; they have {found}")
+            present = quote_value(stats["median"]) if "median" in stats else list_keys(stats)
+            yield Missed(location, f"the stats have no numeric median; they have {present}")
         elif len(rounds_s) < len(values):
             yield Missed(location, "the stats have data that are not numbers")
         else:
