@@ -79,7 +79,7 @@ def verify_batch_sizes(
     verdicts: dict[int, Verdict] = {}
     for images, sizes in sizes_by_images.items():
         other_seeds = tuple(seed + number for number in _OTHER_IMAGES)
-        batches = _Batches(*(verifier, request, environment, workload, images, seed, other_seeds))
+        batches = _Batches(verifier, request, environment, workload, images, seed, other_seeds)
         verdicts |= batches.verify(sizes)
     return verdicts
 
