@@ -15,4 +15,4 @@ for path in Path().glob("found*.npz"):
     for key, value in results.items():
         if folding.is_folded(key.rpartition(":")[2]):
             results[key] = folding.fold(value)
-    np.savez_compressed(path, **results)
+    np.savez(path, **results)  # the archive compresses it
