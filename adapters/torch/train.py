@@ -32,6 +32,7 @@ _COMPILED = ("inductor", "cuda_graphs")
 _LAST = ("channels_last", *_COMPILED)
 _ONEDNN = ("onednn", "channels_last", "inductor")
 _CUDNN = ("cudnn", "cudnn_deterministic", *_LAST)
+_OLDER_INTERFACE = "TORCH_CUDNN_V8_API_DISABLED"
 _CAME_LAST = "values between layers are channels last in memory"
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _PARAMETERS = {
@@ -328,7 +329,7 @@ class TorchTrainer:
         if uses_cudnn and self.batch is not None and self._is_channels_last():
             return "channels_last", [*evidence, _CAME_LAST]
         if uses_cudnn and _uses_default_algorithms():
-            return "cudnn_deterministic", [*evidence, "PyTorch uses cuDNN's older interface"]
+            return "cudnn_deterministic", [*evidence, f"{_OLDER_INTERFACE} is 1"]
         return "cudnn" if uses_cudnn else "native", evidence
 
     def _record_gpu_calls(self) -> GpuCalls | None:
@@ -489,8 +490,8 @@ def _uses_default_algorithms() -> bool:
     PyTorch takes them only with cuDNN's older interface. With the newer one, "deterministic" still
     allows Winograd's algorithms, whose float32 weight gradients can be wrong.
     """
-    cudnn, older = torch.backends.cudnn, os.environ.get("TORCH_CUDNN_V8_API_DISABLED") == "1"
-    return older and cudnn.deterministic and not cudnn.benchmark
+    cudnn, is_older = torch.backends.cudnn, os.environ.get(_OLDER_INTERFACE) == "1"
+    return is_older and cudnn.deterministic and not cudnn.benchmark
 
 
 def _allow_tf32(allowed: bool) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from xfbench.cli import conclusion
 from xfbench.host.machine import describe_machine
-from xfbench.store import published
+from xfbench.store import index, published
 from xfbench.store.results_folder import Store
 
 HOSTILE_TEXT = "=cmd|' /C calc'!A0\x1b[31m\u202e<script>alert(1)</script>\x00"
@@ -41,6 +41,14 @@ def test_list_shows_newest_records_first_and_filters(run_inline, make_results):
     assert "3 of 4 records" in listed
     mistyped = run_inline("results", "list", "--where", "thread=2")
     assert mistyped.returncode == 2 and "mean threads?" in mistyped.stderr
+
+
+def test_list_that_is_complete_says_nothing_of_more_records(run_inline, make_results, monkeypatch):
+    """The index may preselect more records than meet the conditions."""
+    make_results()
+    monkeypatch.setattr(index.Index, "count_preselected", lambda *_: 100)
+    listed = run_inline("results", "list", "--where", "threads>=2", "--limit", "50").stdout
+    assert "reference" in listed and "--limit 0" not in listed
 
 
 def test_show_accepts_the_start_of_an_id(run_inline, make_results):

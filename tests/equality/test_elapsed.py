@@ -27,7 +27,7 @@ def test_a_long_step_says_again_and_again_that_it_runs(fast_lines):
         assert is_second.wait(60)
     count = len(lines)
     assert all(line.startswith("jax xla: lenet, 18 cases: running for ") for line in lines)
-    assert not any(thread.name == "elapsed" for thread in threading.enumerate())
+    assert not any(thread.name == "repeated calls" for thread in threading.enumerate())
     assert len(lines) == count
 
 

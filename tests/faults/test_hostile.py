@@ -11,13 +11,13 @@ import shutil
 import struct
 import subprocess
 import sys
-import tracemalloc
 import zipfile
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from tests import peak_memory
 from tests.product_modules import MODULES, find_names, has_prefix
 from xfbench.base.errors import UsageError
 from xfbench.environments import environment
@@ -262,12 +262,8 @@ def test_arrays_that_block_or_expand_are_refused(cell, tmp_path, name):
     write, reason = FOUND[name]
     write(tmp_path / "found.npz")
     reply = {"status": "ok", "reason": None, "unsupported": {}, "observed": None}
-    tracemalloc.start()
-    with pytest.raises(jobs.CheckError, match=reason):
+    with peak_memory.expect_less_than(2**23), pytest.raises(jobs.CheckError, match=reason):
         jobs.read_results([{"name": "case"}], cell().request(1), reply, tmp_path)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak_bytes < 2**23
 
 
 def test_arrays_of_all_ranks_have_a_limit_together(cell, tmp_path):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import tracemalloc
 from pathlib import Path
 
 import google_crc32c
@@ -20,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests import peak_memory
 from tests.worker.small_samples import number_samples, open_writer
 from xfbench.base.errors import UsageError
 from xfbench.datasets import encoding
@@ -658,11 +658,8 @@ def test_recordio_index_of_a_terabyte_is_not_read(tmp_path):
 def test_empty_recordio_records_are_refused_at_the_first(tmp_path):
     (tmp_path / "train.rec").write_bytes(encode_record(b"") * 2**17)
     (tmp_path / "train.idx").write_text("")
-    tracemalloc.start()
-    expect_damaged("recordio", tmp_path, "record 0", "shorter than its header")
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak_bytes < 2**20
+    with peak_memory.expect_less_than(2**20):
+        expect_damaged("recordio", tmp_path, "record 0", "shorter than its header")
 
 
 def test_recordio_with_an_index_needs_little_memory_per_record(tmp_path):
@@ -670,11 +667,9 @@ def test_recordio_with_an_index_needs_little_memory_per_record(tmp_path):
     (tmp_path / "train.rec").write_bytes(record * 10_000)
     lines = (f"{number}\t{number * len(record)}\n" for number in range(10_000))
     (tmp_path / "train.idx").write_text("".join(lines))
-    tracemalloc.start()
-    samples = read_samples("recordio", tmp_path)
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert len(samples) == 10_000 and peak_bytes < 10_000 * 64
+    with peak_memory.expect_less_than(10_000 * 64):
+        samples = read_samples("recordio", tmp_path)
+    assert len(samples) == 10_000
 
 
 def test_tfrecord_example_of_endless_values_is_refused(tmp_path):
@@ -689,11 +684,8 @@ def test_tfrecord_example_of_endless_values_is_refused(tmp_path):
     label_feature = encoding.encode_bytes_field(1, encoding.encode_bytes_field(1, feature))
     image_only = encode_example(PNG, 1, "a").replace(b"image/class/label", b"image/class/other")
     write_tfrecord(tmp_path, image_only + label_feature)
-    tracemalloc.start()
-    expect_damaged("tfrecord", tmp_path, "record 0", "feature label has several values")
-    peak_bytes = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak_bytes < 2**24
+    with peak_memory.expect_less_than(2**24):
+        expect_damaged("tfrecord", tmp_path, "record 0", "feature label has several values")
 
 
 def test_lmdb_reads_the_newest_valid_meta_page(tmp_path):

@@ -49,6 +49,16 @@ def _open_store(results: Path | None) -> Store:
     return results_folder.open_existing_store(paths.results(results))
 
 
+_BibtexOption = Annotated[
+    bool,
+    typer.Option(
+        "--bibtex",
+        help="Print how to cite xfbench as BibTeX. With --published, also the sources of the "
+        "published values; with a filter, only those.",
+    ),
+]
+
+
 @app.command("list")
 def list_(
     where: RecordFilterOption = None,
@@ -62,14 +72,7 @@ def list_(
             help="List the published values that come with xfbench, instead of records.",
         ),
     ] = False,
-    bibtex: Annotated[
-        bool,
-        typer.Option(
-            "--bibtex",
-            help="Print how to cite xfbench as BibTeX. With --published, also the sources of the "
-            "published values; with a filter, only those.",
-        ),
-    ] = False,
+    bibtex: _BibtexOption = False,
     results: ResultsOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +111,8 @@ def list_(
             fail_without_match(record_index, conditions)
     for line in record_index.damaged:
         say(line)
-    cut_note = f"{limit} of {match_count} records: --limit 0 shows all" * (0 < limit < match_count)
+    is_cut = 0 < limit == len(records) < match_count
+    cut_note = f"{limit} of {match_count} records: --limit 0 shows all" * is_cut
     _print_records(records, _read_origins(store), cut_note, as_json)
 
 

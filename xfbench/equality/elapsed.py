@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from xfbench.base.repeated_calls import call_repeatedly
 
 _FIRST_WAITS_S = (30.0, 30.0)
 _WAIT_S = 60.0
@@ -18,21 +19,13 @@ def say_elapsed_time(say: Callable[[str], None], activity: str) -> Iterator[None
 
     - `activity`: what runs. The line has it and the elapsed time. `say` is called by a thread.
     """
-    stop = threading.Event()
     started = time.monotonic()
 
-    def say_until_stopped() -> None:
-        for wait_s in itertools.chain(_FIRST_WAITS_S, itertools.repeat(_WAIT_S)):
-            if stop.wait(wait_s):
-                return
-            seconds = time.monotonic() - started
-            elapsed = f"{seconds:.0f} s" if seconds < 59 else f"{seconds / 60:.0f} min"
-            say(f"{activity}: running for {elapsed}")
+    def say_elapsed() -> None:
+        seconds = time.monotonic() - started
+        elapsed = f"{seconds:.0f} s" if seconds < 59 else f"{seconds / 60:.0f} min"
+        say(f"{activity}: running for {elapsed}")
 
-    thread = threading.Thread(target=say_until_stopped, name="elapsed", daemon=True)
-    thread.start()
-    try:
+    waits_s = itertools.chain(_FIRST_WAITS_S, itertools.repeat(_WAIT_S))
+    with call_repeatedly(say_elapsed, waits_s):
         yield
-    finally:
-        stop.set()
-        thread.join()

@@ -44,9 +44,6 @@ _SHARP_GAMMA = 2.0**-9
 _WITHOUT_WEIGHTS = (xl.LRN, xl.Pooling)
 # With these weights, every layer matters. They are enough for the blocks.
 _BLOCK_WEIGHTS = ("scaled",)
-# Images of other seeds for a batch whose layers are right, but not the whole network. Rounding may
-# switch a ReLU of one seed in one process. A wrong network is wrong with all images.
-_OTHER_IMAGES = (1, 2)
 _CAUSE = "right at small batches: the library uses another algorithm for this batch"
 
 
@@ -78,8 +75,7 @@ def verify_batch_sizes(
         sizes_by_images.setdefault(images, []).append(batch_size)
     verdicts: dict[int, Verdict] = {}
     for images, sizes in sizes_by_images.items():
-        other_seeds = tuple(seed + number for number in _OTHER_IMAGES)
-        batches = _Batches(verifier, request, environment, workload, images, seed, other_seeds)
+        batches = _Batches(verifier, request, environment, workload, images, seed)
         verdicts |= batches.verify(sizes)
     return verdicts
 
@@ -88,8 +84,6 @@ class _Batches:
     """Batches of one cell that repeat the same images.
 
     - `images`: the number of different images
-    - `other_seeds`: seeds of images that replace those of `seed` if rounding may explain why the
-      whole network is outside its limits
     """
 
     def __init__(
@@ -100,9 +94,7 @@ class _Batches:
         workload: Workload,
         images: int,
         seed: int,
-        other_seeds: Sequence[int] = (),
     ) -> None:
-        self.other_seeds = other_seeds
         self.verifier, self.request, self.environment = verifier, request, environment
         self.workload, self.images, self.seed = workload, images, seed
         self.precision = request.precision
@@ -222,7 +214,7 @@ class _Batches:
 
         If something is outside its limit, each layer runs alone. A layer that is wrong alone makes
         the cell different. If all layers are right, more draws decide whether rounding may have
-        switched a ReLU in a larger case. If they do not explain it, other images decide.
+        switched a ReLU in a larger case.
         """
         deviations = [*self._compare(expected, arrays)]
         place = None
@@ -237,8 +229,6 @@ class _Batches:
             else:
                 if not failing:
                     deviations = self._judge_with_more_draws(expected, arrays)
-                    if may_be_rounding(deviations) and (verdict := self._judge_other_images(size)):
-                        return verdict
             place = Place(self._skip_to_failing_reader(failing), _CAUSE) if failing else None
         violations = tuple(each for each in deviations if not each.is_within_tolerance)
         if not violations and (names := self._find_layers_without_sharp_limit(expected)):
@@ -253,24 +243,6 @@ class _Batches:
             summarize_by_scope_precision_weights(deviations),
             violations,
         )
-
-    def _judge_other_images(self, size: int) -> Verdict | None:
-        """Return the verdict on images of other seeds if all of them are equal, else None.
-
-        Results of another machine have no other images.
-        """
-        verdict = None
-        for seed in () if self.verifier.all_at_once else self.other_seeds:
-            self.verifier.say(
-                f"batch {size}: outside its limits, but no layer: seed {seed} decides"
-            )
-            batches = _Batches(
-                *(self.verifier, self.request, self.environment, self.workload, self.images, seed)
-            )
-            verdict = batches.verify([size])[size]
-            if verdict.verdict != "equal":
-                return None
-        return verdict
 
     def _compare(
         self, expected: Sequence[Expected], arrays: Mapping[str, Arrays]

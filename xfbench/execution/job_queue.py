@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from pathlib import Path
 from xfbench import stop_rule
 from xfbench.base import atomic_files, errors, locks, paths
 from xfbench.base.processes import CommandError
+from xfbench.base.repeated_calls import call_repeatedly
 from xfbench.base.wording import pluralize
 from xfbench.execution.launch import LaunchContext
 from xfbench.execution.outcome import describe_outcome
@@ -537,24 +537,16 @@ def write_heartbeat(folder: Path) -> Iterator[None]:
     `folder` is the job's folder. The job's first node writes the count. The process on the login
     node reads the count, and notices a lost node when the count stops.
     """
-    stop = threading.Event()
+    numbers = itertools.count(1)
 
-    def write_rising_number_until_stopped() -> None:
-        number = 0
-        while not stop.wait(_LOOK_SECONDS):
-            number += 1
-            with contextlib.suppress(OSError):
-                atomic_files.write(folder / ALIVE, str(number).encode())
+    def write_next_number() -> None:
+        with contextlib.suppress(OSError):
+            atomic_files.write(folder / ALIVE, str(next(numbers)).encode())
 
-    thread = threading.Thread(
-        target=write_rising_number_until_stopped, name="counting", daemon=True
-    )
-    thread.start()
     try:
-        yield
+        with call_repeatedly(write_next_number, itertools.repeat(_LOOK_SECONDS)):
+            yield
     finally:
-        stop.set()
-        thread.join()
         (folder / ALIVE).unlink(missing_ok=True)
 
 

@@ -28,17 +28,17 @@ def explain_unmatched_records(
     - `size`: size of the study; None: any size.
     - `name`: name of the file or folder with the records.
     """
-    sizes = [size] if size else study.sizes
-    if any(cells.select_records(study, each, records) for each in sizes):
+    matched_sizes = [each for each in study.sizes if cells.select_records(study, each, records)]
+    if size in matched_sizes or (size is None and matched_sizes):
         return None
     place = f"{study.name}, size {size}" if size else study.name
     if not records:
         return f"{name} has no record for {place}."
-    other_sizes = [each for each in study.sizes if cells.select_records(study, each, records)]
-    if other_sizes:
-        words = join_words(other_sizes)
-        reason = f"its records belong to the size {words}, which --size chooses"
+    if matched_sizes:
+        sizes_text = join_words(matched_sizes)
+        reason = f"its records belong to the size {sizes_text}, which --size chooses"
     else:
+        sizes = [size] if size else study.sizes
         matrices = [matrix for each in sizes for matrix in study.matrices_of_size(each)]
         reason = _describe_differences(matrices, records)
     return f"No record of {name} belongs to a cell of {place}: {reason}."

@@ -93,8 +93,8 @@ def load_formats() -> list[Format]:
     return [cast(Format, importlib.import_module(f"{__name__}.{name}")) for name in names]
 
 
+# The text of a number. A comma, a unit or a per cent sign would leave its meaning open.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
-"""The text of a number. A comma, a unit or a per cent sign would leave its meaning open."""
 _SHOWN_CHARACTERS = 40
 
 

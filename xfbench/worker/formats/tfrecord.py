@@ -58,7 +58,7 @@ def samples(folder: Path, split: str, listed: SampleList | None = None) -> Seque
     Raises Damaged if a file is damaged or the number of samples differs from `listed`.
     """
     files = [DataFile(resolve_file(folder, name)) for name in _file_names_of_split(folder, split)]
-    records_found = _Records(files, KeyChecker(listed))
+    records_found = _Records(files, KeyChecker(listed), {})
     check_count(folder, len(records_found), listed)
     return records_found
 
@@ -119,10 +119,8 @@ def _file_names_of_split(folder: Path, split: str) -> List[str]:
 
 
 class _Records(Sequence[Sample]):
-    def __init__(
-        self, files: List[DataFile], keys: KeyChecker, names: Mapping[str, str] | None = None
-    ) -> None:
-        self.files, self.keys, names = files, keys, names or {}
+    def __init__(self, files: List[DataFile], keys: KeyChecker, names: Mapping[str, str]) -> None:
+        self.files, self.keys = files, keys
         self.image_names = (names["image"],) if "image" in names else _IMAGE_NAMES
         self.label_names = (names["label"],) if "label" in names else _LABEL_NAMES
         self.places, self.lengths = array("Q"), array("Q")
