@@ -27,8 +27,11 @@ def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
     for record in records:
         measurement = record["measurement"]
         assert measurement["images"] == 64 * len(measurement["step_seconds"]) >= 8 * 64
-        assert sum(measurement["warmup_seconds"]) > 0.4
-        assert sum(measurement["step_seconds"]) > 0.8  # the first rank's estimate
+        # The first rank estimates how many more steps take the requested time.
+        warmup_seconds, step_seconds = measurement["warmup_seconds"], measurement["step_seconds"]
+        warmup_steps = record["request"]["warmup"]
+        assert len(warmup_seconds) > warmup_steps or sum(warmup_seconds) >= 0.5
+        assert len(step_seconds) > 8 or sum(step_seconds) >= 1
     leaderboard = subprocess.run(
         [*xfbench, "leaderboard", "--json", *results],
         capture_output=True,
@@ -40,13 +43,13 @@ def test_two_ranks_are_certified_and_have_an_efficiency(tmp_path):
     assert table["scaling"] == "strong"
     rows = {row["ranks"]: row for row in table["rows"]}
     assert rows[1]["efficiency"]["value"] == 1
-    step_seconds = {
+    step_medians = {
         (record["request"]["ranks"], record["request"]["launch"]): statistics.median(
             record["measurement"]["step_seconds"]
         )
         for record in records
     }
-    speedups = [step_seconds[1, launch] / step_seconds[2, launch] for launch in (1, 2, 3)]
+    speedups = [step_medians[1, launch] / step_medians[2, launch] for launch in (1, 2, 3)]
     efficiency = rows[2]["efficiency"]
     assert efficiency["law"] == "strong" and efficiency["baseline_ranks"] == 1
     assert efficiency["value"] == pytest.approx(statistics.geometric_mean(speedups) / 2)
