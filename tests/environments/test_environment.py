@@ -434,6 +434,20 @@ def test_variables_of_uv_come_before_those_of_pip(monkeypatch):
     assert variables["UV_FIND_LINKS"] == "/pip"
 
 
+def test_folders_of_wheels_are_found_from_where_uv_runs(monkeypatch, tmp_path):
+    """Pip separates them by spaces and uv by commas. Uv runs in another folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_FIND_LINKS", "wheels https://wheels.invalid/all.html /pip")
+    monkeypatch.setenv("SSL_CERT_FILE", "site.pem")
+    monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+    variables = installer._build_uv_variables()
+    expected = f"{tmp_path}/wheels,https://wheels.invalid/all.html,/pip"
+    assert variables["UV_FIND_LINKS"] == expected
+    assert variables["SSL_CERT_FILE"] == f"{tmp_path}/site.pem"
+    monkeypatch.setenv("UV_FIND_LINKS", "wheels,/uv")
+    assert installer._build_uv_variables()["UV_FIND_LINKS"] == f"{tmp_path}/wheels,/uv"
+
+
 def small_framework_state():
     [framework] = [listed for listed in inventory.list_framework_states() if listed.name == "small"]
     return framework.state, framework.version

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -127,7 +128,16 @@ def reports_missing_python(error: processes.CommandError) -> bool:
 
 
 def _build_uv_variables() -> dict[str, str]:
-    return {**select_variables(Purpose.PACKAGES), **_pip_settings_as_uv_variables()}
+    """Return the environment variables for uv. Paths are absolute, see `run_uv`."""
+    variables = {**select_variables(Purpose.PACKAGES), **_pip_settings_as_uv_variables()}
+    if locations := variables.get("UV_FIND_LINKS"):
+        variables["UV_FIND_LINKS"] = ",".join(
+            place if "://" in place else str(Path(place).absolute())
+            for place in locations.split(",")
+        )
+    if certificates := variables.get("SSL_CERT_FILE"):
+        variables["SSL_CERT_FILE"] = str(Path(certificates).absolute())
+    return variables
 
 
 def _pip_settings_as_uv_variables() -> Mapping[str, str]:
@@ -146,12 +156,14 @@ def _pip_settings_as_uv_variables() -> Mapping[str, str]:
     settings = {}
     for line in tool_output.find_matching_lines(listing, _PIP_SETTING):
         key, _, value = line.partition("=")
-        settings[key.rpartition(".")[2]] = value[1:-1]
+        settings[key.rpartition(".")[2]] = ast.literal_eval(value)
     settings |= {
         name: os.environ[f"PIP_{name.upper().replace('-', '_')}"]
         for name in _PASSED_ON
         if f"PIP_{name.upper().replace('-', '_')}" in os.environ
     }
+    if locations := settings.get("find-links"):  # pip separates them by spaces, uv by commas
+        settings["find-links"] = ",".join(locations.split())
     return {
         variable: settings[name]
         for name, variable in _PASSED_ON.items()
