@@ -8,7 +8,7 @@ from xfbench import cli
 from xfbench.model import adapter
 
 ROOT = Path(__file__).parents[2]
-ARCHIVE = ROOT / "docs" / "columns.tar.gz"
+ARCHIVE = ROOT / "docs" / "leaderboard.tar.gz"
 
 
 def run_command(*words, results):

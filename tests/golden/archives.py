@@ -59,6 +59,7 @@ COMPARISONS = {
     ),
     "laptop-learning-speedup": ("framework=torch framework=mxnet",),
     "laptop-framework-slowdown": ("framework=torch framework=tensorflow", "--self framework=mxnet"),
+    "leaderboard": ("framework=tensorflow framework=ipex", "--self framework=torch"),
     "laptop-strong-scaling": ("ranks=2 ranks=1", "framework=caffe framework=tensorflow"),
     "laptop-thread-sweep": ("threads=2 threads=1", "kernel=mkl kernel=openblas"),
     "laptop-variability": ("framework=torch framework=mxnet", "--self framework=caffe"),

@@ -887,7 +887,8 @@ def noise_note(noisy: int, launches: int) -> str:
     if not noisy:
         return ""
     count = pluralize(launches, "launch")
-    return f"{noisy} of {count} were noisy: something on the machine disturbed them."
+    were, them = ("was", "it") if noisy == 1 else ("were", "them")
+    return f"{noisy} of {count} {were} noisy: something on the machine disturbed {them}."
 
 
 def _has_few_launches(row: Row) -> bool:
