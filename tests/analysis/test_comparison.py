@@ -26,7 +26,7 @@ from xfbench.host.machine import describe_machine
 from xfbench.model import adapter, certificate
 from xfbench.model.record import Conditions
 from xfbench.pairwise import Comparison
-from xfbench.rendering import record_listing, tables
+from xfbench.rendering import formats, record_listing, tables
 from xfbench.rendering.report.sentences import build_summary
 from xfbench.statistics import Interval
 from xfbench.store.results_folder import Store
@@ -262,6 +262,10 @@ def test_compare_command_exits_with_1_on_a_regression(fill_folder):
     for limit, word in (("slower:5%", "FAIL"), ("slower:20%", "PASS")):
         summary = run_compare(after, before, "--markdown", "--fail-on", limit).stdout
         assert summary.startswith(f"**Training speed: {word} ({limit}): 1 slower**\n")
+    speeds = document["comparisons"][0]["images_per_second"]
+    for side in "ab":
+        assert f" {side.upper()}: images/s " in summary
+        assert f" {formats.format_number(speeds[side], 4)} " in summary
     fill_folder("before", workload="convnet")
     incomplete_process = run_compare(after, before, "--fail-on", "slower:20%")
     assert incomplete_process.returncode == 1

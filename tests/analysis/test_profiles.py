@@ -154,6 +154,17 @@ def test_columns_whose_profilers_slow_down_differently_are_named(profiled, step_
     assert ("reference" in warning and "mxnet" in warning) == is_warned
 
 
+@pytest.mark.parametrize(("conv2_s", "factor"), [(0.03, None), (0.08, "1.36")])
+def test_columns_with_concurrent_operations_are_named(profiled, conv2_s, factor):
+    """All operations take 0.086 or 0.136 s, and a step 0.1 s. The lines add up to the step."""
+    concurrent = profiled({"backward/conv2": conv2_s}, framework="tensorflow", kernel="onednn")
+    text = render_profiles([profiled(), concurrent])
+    warning = f"tensorflow: operations ran at the same time, so its rows add up to {factor} times"
+    assert (warning in text) == (factor is not None)
+    [rest] = [line for line in text.splitlines() if line.startswith("between operations")]
+    assert rest.split()[-1] == ("14" if factor is None else "-36")
+
+
 def test_columns_of_one_framework_are_named_with_their_settings(profiled):
     text = render_profiles([profiled(), profiled({"step": 0.15}, kernel="native")])
     names = ("reference · native · 1 thread", "reference · numpy · 1 thread")

@@ -91,6 +91,7 @@ STATUS = {
     "xfbench doctor": {0, 1},
     "xfbench run --framework torch --workload lenet --strict": {0, 1, 2},
     "xfbench compare after before --fail-on slower:5% --must-find 10%": {0, 1},
+    "xfbench compare after before --fail-on slower:5% --must-find 10% --markdown": {0, 1},
     "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "
     "--markdown": {0, 1},
     # The reader's records may give several tables, which --label refuses.
@@ -183,6 +184,9 @@ ONLY_PARSED = (
     "xfbench compare allocator=jemalloc allocator=system --results allocators",
     "xfbench tune --framework torch --workload lenet --show",
     "xfbench compare after before --fail-on slower:5% --must-find 10%",
+    "xfbench compare after before --fail-on slower:5% --must-find 10% --markdown",
+    "xfbench results export before.tar.gz --results before",
+    "xfbench results import before.tar.gz --results before",
     "xfbench compare allocator=jemalloc allocator=system --fail-on slower:5% --must-find 10% "
     "--markdown",
     "xfbench compare python=new python=old --fail-on slower:5% --must-find 10%",

@@ -218,6 +218,7 @@ class CellComparison:
       on the machine disturbed.
     - `unpaired`: number of launches that do not count because they have no partner. 0 if launches
       are not compared in pairs.
+    - `speeds`: the images per second of A and of B, as the leaderboard has them; None if not known.
     """
 
     a: str
@@ -228,6 +229,7 @@ class CellComparison:
     launches: int = 0
     noisy: int = 0
     unpaired: int = 0
+    speeds: tuple[float, float] | None = None
 
     @property
     def is_mostly_noisy(self) -> bool:
@@ -254,6 +256,7 @@ class CellComparison:
             "reason": self.reason,
             "noisy_launches": self.noisy,
             "unpaired_launches": self.unpaired,
+            "images_per_second": self.speeds and dict(zip("ab", self.speeds, strict=True)),
         }
 
 
@@ -320,6 +323,11 @@ class _Cell:
     def launches(self) -> Launches:
         """The speeds of the launches that count. Read it after all records were added."""
         return statistics.counted_speeds_by_block(self.records)
+
+    @property
+    def speed(self) -> float:
+        """The images per second of the launches that count, of which there is at least one."""
+        return statistics.interval_of_launches(self.launches).value
 
     @property
     def noisy(self) -> int:
@@ -419,6 +427,7 @@ def compare(a: Side, b: Side) -> SideComparison:
             launches=sum(len(cell.records) for cell in pair),
             noisy=sum(cell.noisy for cell in pair),
             unpaired=_count_unpaired(figure, *(cell.launches for cell in pair)),
+            speeds=(pair[0].speed, pair[1].speed),
         )
         for pair, names, figure, reason in zip(
             pairs, _name_pairs(pairs, a, b), figures, reasons, strict=True

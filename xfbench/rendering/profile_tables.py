@@ -125,7 +125,10 @@ def _lines_of_layers_kinds_and_step_parts(
     for name, seconds in (
         ("update", [profile.update_seconds for profile in profiles]),
         ("other operations", [profile.other_seconds for profile in profiles]),
-        ("between operations", [profile.outside_all_operations_seconds for profile in profiles]),
+        (
+            "between operations, less overlap",
+            [profile.step_seconds - profile.operation_seconds for profile in profiles],
+        ),
         ("step", [profile.step_seconds for profile in profiles]),
     ):
         yield [name, "", *map(format_milliseconds, seconds)]
@@ -161,20 +164,32 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
     noisy = [row.framework for row, _ in row_profiles if row.noisy]
     if noisy:
         yield f"Launches of {', '.join(dict.fromkeys(noisy))} were noisy: repeat the profile."
-    yield from _list_incomparable_columns(row_profiles)
+    names = _shortest_names(row_profiles)
+    for name, (_, profile) in zip(names, row_profiles, strict=True):
+        overlap = profile.operation_seconds / profile.step_seconds
+        if overlap > UNEQUAL_PROFILERS:
+            yield (
+                f"{name}: operations ran at the same time, so its rows add up to {overlap:.2f} "
+                "times its step. Its layers may not be compared with those of others."
+            )
+    yield from _list_incomparable_columns(names, [profile for _, profile in row_profiles])
 
 
-def _list_incomparable_columns(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[str]:
+def _shortest_names(row_profiles: Sequence[tuple[Row, Profile]]) -> list[str]:
+    """Return the framework of each column, with its settings if another column has the same."""
+    frameworks = [row.framework for row, _ in row_profiles]
+    return [
+        row.framework if frameworks.count(row.framework) == 1 else _configuration_name(row)
+        for row, _ in row_profiles
+    ]
+
+
+def _list_incomparable_columns(names: Sequence[str], profiles: Sequence[Profile]) -> Iterator[str]:
     """Yield sentences that say which columns differ too much in the factors of their profilers.
 
     The first sentence is about the column with most partners. Each pair is named once.
     """
-    frameworks = [row.framework for row, _ in row_profiles]
-    names = [
-        row.framework if frameworks.count(row.framework) == 1 else _configuration_name(row)
-        for row, _ in row_profiles
-    ]
-    factors = [profile.slowdown for _, profile in row_profiles]
+    factors = [profile.slowdown for profile in profiles]
     partners = {
         n: [
             m

@@ -446,6 +446,7 @@ def comparison_table(
     A line has these fields after the parts that the names of the two cells share, and the other
     parts of each:
 
+    - In Markdown, the images per second of A and of B.
     - The ratio of throughputs A/B and its interval, which has the heading `confidence`; by default,
       the heading says how many intervals hold together.
     - The number of launches, and the smallest ratio that they would probably show.
@@ -468,11 +469,17 @@ def comparison_table(
         visible = "–" if smallest_difference is None else f"{1 + smallest_difference:.3f}"
         count = comparison.figures.describe_count()
         names = _split_names(comparison.a, comparison.b)
-        lines.append([*names, f"{ratio.value:.3f}", interval, count, visible])
+        speeds = []
+        if format_name == "markdown":
+            speeds = [formats.format_number(each, 4) for each in comparison.speeds or ()]
+            speeds = speeds or ["–", "–"]
+        lines.append([*names, *speeds, f"{ratio.value:.3f}", interval, count, visible])
         lines[-1].append(verdict.replace("_", " "))
     joint = sum(each.reason is None and each.figures.ratio.low is not None for each in compared)
     confidence = confidence or (f"95 % (joint for {joint})" if joint > 1 else "95 %")
     headers = ["both", "A", "B", "A/B", confidence, "launches", "detectable", "A is"]
+    if format_name == "markdown":
+        headers[3:3] = ["A: images/s", "B: images/s"]
     if max_width is None:
         return formats.FORMATS[format_name].render_table(headers, lines)
     headers[4] = confidence.replace(" (", "\n(")
