@@ -54,9 +54,10 @@ def test_login_node_run_of_4_frameworks_gives_certified_records(cluster, tmp_pat
     ("framework", "strategy"), [("mxnet", "dist_async"), ("tensorflow", "parameter_server")]
 )
 def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, tmp_path):
-    """The servers run on the driver's node; ranks on other nodes have to reach them."""
+    """The two servers run on the first two nodes; all ranks have to reach both."""
     options = (
         f"run --framework {framework} --strategy {strategy} --workload lenet --ranks 3 --nodes 3"
+        " --strategy-options servers=2"
     )
     options += (
         " --scaling weak --launcher slurm --threads 1 --steps 5 --launches 1 --no-verify --json"
@@ -68,6 +69,13 @@ def test_parameter_servers_serve_ranks_on_3_nodes(cluster, framework, strategy, 
     communication = record["communication"]
     if "eth0" in communication["interface_bytes"]:  # nodes with their own network
         assert communication["interface_bytes"]["eth0"] > communication["payload_bytes"]
+        if framework == "tensorflow":  # each process wrote its address
+            [run_folder] = (tmp_path / "runs").iterdir()
+            hosts = {
+                name: (run_folder / f"meeting.{name}").read_text().partition(":")[0]
+                for name in ("0", "1", "2", "ps0", "ps1")
+            }
+            assert hosts["ps0"] == hosts["0"] and hosts["ps1"] == hosts["1"] != hosts["0"]
     assert not cluster.jobs() and not list_workers(tmp_path)
 
 

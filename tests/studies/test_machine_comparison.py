@@ -152,13 +152,20 @@ def test_claim_about_two_machines_gets_a_verdict(
 def test_two_nodes_are_compared_with_one_node_of_another_machine(
     make_launches, answer, seconds, verdict
 ):
-    records = [*make_launches("KNL", 1.9), *make_launches("P100", 1.0)]
-    records += make_launches("KNL", seconds, nodes=2)
+    records = []
+    for workload in ("caffenet", "alexnet", "googlenet"):
+        records += make_launches("KNL", 1.9, workload=workload)
+        records += make_launches("P100", 1.0, workload=workload)
+        records += make_launches("KNL", seconds, workload=workload, nodes=2)
     assert find_verdict(answer(records), TWO_EQUAL_P100) == verdict
 
 
-def test_claim_about_two_nodes_needs_launches_on_two_nodes(make_launches, answer):
-    document = answer([*make_launches("KNL", 1.9), *make_launches("P100", 1.0)])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_claim_about_two_nodes_needs_launches_of_each_network_on_two_nodes(
+    make_launches, answer, nodes
+):
+    """Here, only CaffeNet was launched."""
+    document = answer([*make_launches("KNL", 1.0, nodes=nodes), *make_launches("P100", 1.0)])
     assert find_verdict(document, TWO_EQUAL_P100) == "cannot be told"
 
 

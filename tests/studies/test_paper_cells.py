@@ -41,7 +41,7 @@ def on_summitdev(workloads, data=IMAGENET, nodes=(1,), batches=(128,), details=(
     return cells(workloads, data, "tensorflow", "cuda", layouts, batches, details)
 
 
-ON_FILES = dict.fromkeys(H19, ("photographs", "imagenet")) | {"lenet": ("digits",)}
+ON_FILES = dict.fromkeys(H19, ("photographs",)) | {"lenet": ("digits",)}
 SERVERS = [f"servers {count}" for count in (1, 2, 4, 8, 16)]
 LEARNED = dict.fromkeys(H19, ("imagenet",)) | {"lenet": ("mnist",)}
 ALONE_OR_FOUR = [(count, 1) for count in (1, 2, 4)]
@@ -49,12 +49,22 @@ ONE_RANK_PER_NODE = {
     "strong": [(count, count) for count in (1, 2, 4, 8)],
     "weak": [(count, count) for count in (1, 128, 256, 512, 1024)],
 }
+
+
+def describe_files(cell):
+    """Return the format, but not that of ImageNet, which is used as it is, and the page cache."""
+    form = "" if cell.data == "imagenet" else cell.data_set.format
+    return f"{form} {cell.page_cache}"
+
+
 # What is compared of the cells' other settings.
 DETAILS = {
     "thread-sweep": lambda cell: f"{cell.kernel} {cell.threads}",
     "kernels": lambda cell: f"{cell.kernel} {cell.threads}",
-    "storage": lambda cell: cell.page_cache,
-    "variability": lambda cell: cell.page_cache,
+    "strong-scaling": lambda cell: cell.kernel,
+    "weak-scaling": lambda cell: cell.kernel,
+    "storage": describe_files,
+    "variability": describe_files,
     "data-format": lambda cell: cell.data_set.format,
     "checkpoint": lambda cell: cell.checkpoints,
     "learning-speedup": lambda cell: f"{cell.epochs} epochs" if cell.epochs else "5 launches",
@@ -68,12 +78,11 @@ EXPECTED = {
     "parameter-servers": on_summitdev(DISTRIBUTED, nodes=[16], details=SERVERS)
     | on_summitdev(DISTRIBUTED, nodes=[16], batches=BATCHES, details=SERVERS[:1])
     | on_summitdev(DISTRIBUTED, LEARNED, nodes=[16], details=SERVERS),
-    "storage": on_summitdev(H19, ON_FILES, details=["cold", "warm"]),
-    "variability": on_summitdev(H19, ON_FILES, details=["cold"]),
-    "data-format": on_summitdev(
-        H19, dict.fromkeys(H19, ("photographs",)) | {"lenet": ("digits",)},
-        details=["folder", "lmdb", "tfrecord"],
-    )
+    "storage": on_summitdev(H19, ON_FILES, details=["tfrecord cold", "tfrecord warm"])
+    | on_summitdev(H19[1:], LEARNED, details=[" cold", " warm"]),
+    "variability": on_summitdev(H19, ON_FILES, details=["tfrecord cold"])
+    | on_summitdev(H19[1:], LEARNED, details=[" cold"]),
+    "data-format": on_summitdev(H19, ON_FILES, details=["folder", "lmdb", "tfrecord"])
     | on_summitdev(H19[1:], LEARNED, details=["folder", "lmdb", "tfrecord"]),
     "checkpoint": on_summitdev(
         H19, dict.fromkeys(H19, ("synthetic",)), nodes=[1, 8, 32], details=[4]
@@ -83,9 +92,22 @@ EXPECTED = {
     ),
     "kernels": cells(IMAGENET_100, IMAGENET_100, "caffe", "cpu", [(1, 1)], [None], THREADS),
     "strong-scaling": cells(
-        Z17, IMAGENET, "caffe", "cpu", ONE_RANK_PER_NODE["strong"], [None]
+        Z17, IMAGENET, "caffe", "cpu", ONE_RANK_PER_NODE["strong"], [None], ["mkl"]
     ),
-    "weak-scaling": cells(Z17, IMAGENET, "caffe", "cpu", ONE_RANK_PER_NODE["weak"], [None]),
+    "weak-scaling": cells(
+        Z17, IMAGENET, "caffe", "cpu", ONE_RANK_PER_NODE["weak"], [None], ["mkl"]
+    ),
+    "architectures": {
+        cell for framework in ("caffe", "mxnet", "tensorflow", "torch")
+        for device in ("cpu", "cuda")
+        for cell in cells(Z17, IMAGENET, framework, device, [(1, 1)], [None])
+    }
+    | {
+        cell for framework in ("caffe", "torch")
+        for cell in cells(
+            Z17, dict.fromkeys(Z17, ("synthetic",)), framework, "cpu", [(2, 2)], [None]
+        )
+    },
     "learning-speedup": cells(
         ["resnet50"], {"resnet50": ("synthetic", "imagenet")}, "torch", "cuda",
         [(count, count) for count in GPUS], [None], ["5 launches"],

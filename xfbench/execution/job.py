@@ -50,6 +50,11 @@ IFS='
 '
 set -f
 """
+# The first lines of a helper that runs on any node of the launch.
+_FILL_ADDRESS = """\
+from xfbench.worker.distributed import replace_address_placeholders_in_env
+replace_address_placeholders_in_env(remote=True)
+"""
 _STDERR_BYTES = 100_000  # the end of standard error that is searched for the cause of a crash
 # Number of polls for the final state of a Slurm job, and seconds between them. Together they take
 # longer than Slurm waits between SIGTERM and SIGKILL.
@@ -363,18 +368,25 @@ def _build_rank_and_helper_commands(
             }
         return filled_variables
 
-    address = {"{address}": host}
+    can_choose_node = starting.can_choose_node(request)
     helpers = []
-    for index, variables in strategy.helper_processes(strategy_options):
+    for index, variables, is_counted in strategy.helper_processes(strategy_options):
+        on_node = is_counted and can_choose_node
         helper_variables = {
             "serve": strategy.serve or f"import {framework_adapter.module}",
+            **({"PYTHONPATH": "worker.pyz"} if on_node else {}),
             **variables,
         }
         helper_variables = fill_placeholders(
-            {**strategy.variables, **helper_variables}, **address, **{"{number}": str(index)}
+            {**strategy.variables, **helper_variables},
+            **({} if on_node else {"{address}": host}),
+            **{"{number}": str(index)},
         )
-        helper = replace(base, argv=(base.argv[0], "-c", helper_variables.pop("serve")))
-        helpers.append(helper.with_environment(helper_variables))
+        code = (_FILL_ADDRESS if on_node else "") + helper_variables.pop("serve")
+        helper = replace(base, argv=(base.argv[0], "-c", code)).with_environment(helper_variables)
+        if on_node:
+            helper = starting.build_start_on_node(helper, request, index % request.nodes)
+        helpers.append(helper)
     return base.with_environment(fill_placeholders(strategy.variables)), helpers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xfbench.base.errors import UnavailableError
@@ -86,6 +86,42 @@ def build_start(
     base = _with_mpi_library(base, str(bundled_mpi / "lib/libmpi.so.12"), framework_adapter)
     program = str(bundled_mpi / "bin/mpiexec")
     return Start(mpi.build_commands(base, resources, program, "mpich"), True)
+
+
+def can_choose_node(request: Request) -> bool:
+    """Return whether `build_start_on_node` can start a process on each node of the launch.
+
+    It cannot with a site's own start command, or with mpirun if the site names no hosts. Nor can it
+    with the worker of a revision, whose servers may take the driver's address for their own.
+    """
+    site = sites.load_site(request.site)
+    if request.nodes == 1 or site.start or request.revision is not None:
+        return False
+    return request.launcher == "slurm" or bool(site.hosts)
+
+
+def build_start_on_node(helper: Command, request: Request, node: int) -> Command:
+    """Return the command that starts `helper` on one node of the launch, counted from 0.
+
+    The helper may use all cores that the ranks have on that node. Raises UnavailableError if there
+    is no supported mpirun.
+    """
+    site = sites.load_site(request.site)
+    helper = helper.with_environment(_build_network_variables(request, site))
+    resources = Resources(
+        ranks=1,
+        threads=request.ranks // request.nodes * request.threads,
+        hosts=site.hosts[node : node + 1],
+        options=site.start_options,
+        variables=select_variables(Purpose.START),
+    )
+    if request.launcher == "slurm":
+        resources = replace(resources, options=(*site.start_options, f"--relative={node}"))
+        [command] = slurm.build_commands(helper, resources)
+    else:
+        family = mpi.detect_family("mpirun")
+        [command] = mpi.build_commands(helper, resources, family=family)
+    return command
 
 
 def _build_network_variables(request: Request, site: Site) -> dict[str, str]:

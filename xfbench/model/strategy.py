@@ -74,10 +74,12 @@ class Helper(NamedTuple):
 
     - `number`: number among the helpers of its kind, from 0.
     - `variables`: environment variables.
+    - `is_counted`: whether an option sets the number of such helpers.
     """
 
     number: int
     variables: dict[str, str]
+    is_counted: bool = False
 
 
 class Strategy(_Table):
@@ -85,11 +87,12 @@ class Strategy(_Table):
 
     - `asynchronous`: whether no rank waits for another.
     - `variables`: environment variables of every rank and helper.
-    - `helpers`: the additional environment variables of each helper process. All helpers run on the
-      driver's host.
+    - `helpers`: the additional environment variables of each helper process. These helpers run on
+      the driver's host.
     - `counted`: more helpers, by the option that sets their number. For example,
       `{servers: variables}` starts as many helpers as the option `servers` says. `variables` are
-      the additional environment variables of these helpers.
+      the additional environment variables of these helpers. They run on the nodes in turn, if the
+      launcher can choose nodes, else on the driver's host.
     - `serve`: Python code that a helper runs; empty: a helper imports the framework.
     - `exchange`: the all-reduce algorithm, for `xfbench predict`.
     - `buckets`: size in bytes of the first bucket of gradients, and of each other bucket, for
@@ -101,7 +104,7 @@ class Strategy(_Table):
     - "{number}": the number of the helper.
     - "{ranks}": the number of ranks.
     - "{host}" and "{port}": a free address on the driver's host.
-    - "{address}": the address of the node that reads the variable.
+    - "{address}": the address of the node that reads the variable. It is not replaced in `serve`.
     - An option's name in braces: the option's value.
     """
 
@@ -135,7 +138,7 @@ class Strategy(_Table):
         `options` has every option's value, as `options_with_defaults` returns them.
         """
         counted_helpers = [
-            Helper(index, helper_variables)
+            Helper(index, helper_variables, is_counted=True)
             for name, helper_variables in self.counted.items()
             for index in range(int(options[name]))
         ]
