@@ -13,7 +13,12 @@ from tests import fake_framework
 from tests.product_modules import MODULES
 from tests.sample_records import vary_record
 from xfbench import progress, session
+from xfbench.analysis import leaderboard
+from xfbench.equality import certify
+from xfbench.equality.jobs import CheckError
+from xfbench.equality.verify import Verdict
 from xfbench.execution.launch import LaunchContext
+from xfbench.model import certificate
 from xfbench.model.plan import Plan, Submission
 from xfbench.model.request import Protocol
 from xfbench.store.results_folder import Store
@@ -183,6 +188,77 @@ def test_resumed_plans_leave_out_recorded_launches(run, plan):
     assert len(session.find_done(resumed, store)) == 3
     assert session.preview(resumed, store).requests == ()
     assert run_plan(resume=True) == []
+
+
+@pytest.fixture
+def verify_calls(monkeypatch, tmp_path):
+    """Batch sizes by call of `verify_batch_sizes`, of an empty cache. All networks are equal.
+
+    The last item says what the next call returns. If it is an exception, the call raises it.
+    """
+    monkeypatch.setenv("XFBENCH_HOME", str(fake_framework.make_cache(tmp_path / "cache")))
+    calls = ["equal"]
+
+    def verify_batch_sizes(verifier, request, found, batch_sizes, seed):
+        verdict = calls.pop()
+        calls.extend([*batch_sizes, verdict])
+        if isinstance(verdict, Exception):
+            raise verdict
+        return {size: Verdict(request, verdict, "wrong") for size in batch_sizes}
+
+    monkeypatch.setattr(certify.timed_batch, "verify_batch_sizes", verify_batch_sizes)
+    monkeypatch.setattr(
+        certify, "verify_after_single_rank", lambda _, request, *__: Verdict(request, "equal")
+    )
+    return calls
+
+
+def build_row(store):
+    certificates = certificate.read_certificates(store.folder)
+    [table] = leaderboard.build_tables(store.records(), certificates)
+    [row] = (*table.rows, *table.unranked)
+    return row
+
+
+@pytest.mark.parametrize("verdict", ["equal", "different"])
+def test_a_resumed_run_verifies_finished_launches_of_an_earlier_version(
+    run, plan, verify_calls, verdict
+):
+    """They are ranked, or not, as if nothing had been interrupted."""
+    run_plan, store = run
+    requests = plan.requests[:1]
+    run_plan(requests=requests)
+    assert build_row(store).reason == leaderboard.NO_CERTIFICATE
+    verify_calls[:] = [verdict]
+    assert run_plan(requests=requests, resume=True) == []
+    assert verify_calls == [verdict]  # the run does not verify
+    assert run_plan(requests=requests, resume=True, verify=True) == []
+    assert verify_calls == [4, verdict]
+    row = build_row(store)
+    assert row.certificate and row.batch_certificate
+    expected = None if verdict == "equal" else "verified as different: at a batch of 4: "
+    assert row.reason is expected or row.reason.startswith(expected)
+    resumed = plan.model_copy(update={"requests": requests, "resume": True, "verify": True})
+    done = session.find_done(resumed, store)
+    assert session.list_requests_to_verify(resumed, done, store) == ()
+    assert session.list_requests_to_verify(resumed, [], store) == requests
+
+
+def test_a_resumed_run_does_not_repeat_what_failed_or_would_cover_nothing(run, plan, verify_calls):
+    run_plan, store = run
+    verify_calls[:] = [CheckError("out of memory")]
+    resumed = plan.model_copy(
+        update={"requests": plan.requests[:1], "resume": True, "verify": True}
+    )
+    [record] = run_plan(requests=resumed.requests, verify=True)
+    assert record.batch_unproven_reason == "out of memory"
+    assert session.list_requests_to_verify(resumed, [record], store) == ()
+
+    untried = vary_record(record, batch_unproven_reason=None)
+    assert session.list_requests_to_verify(resumed, [untried], store) == resumed.requests
+    software = untried.software.model_copy(update={"environment_digest": "sha256:" + "0" * 64})
+    in_earlier_environment = vary_record(untried, software=software, certificate=None)
+    assert session.list_requests_to_verify(resumed, [in_earlier_environment], store) == ()
 
 
 def test_how_a_plan_is_run_is_not_part_of_its_files(plan, tmp_path):

@@ -151,11 +151,50 @@ def count_unproven(requests: Iterable[Request], pythons: Mapping[str, Path]) -> 
 
     - `pythons`: for a framework, the interpreter that replaces its managed environment.
     """
+    by_cell = {request.cell(): request for request in requests if not request.probe}
+    return certify.count_unproven(*_choose_verifiable(by_cell.values(), pythons))
+
+
+def find_done(plan: Plan, store: Store) -> list[Record]:
+    """Return the records of launches that `Plan.resume` leaves out; empty if it is false."""
+    return lookup.find_ok_or_invalid_records(plan.requests, store) if plan.resume else []
+
+
+def list_requests_to_verify(
+    plan: Plan, done: Sequence[Record], store: Store
+) -> tuple[Request, ...]:
+    """Return the requests that `run` verifies. Empty if `plan.verify` is false.
+
+    They are those that remain after the records `done`, and those of `done` that were not verified
+    and still can be, because their environment and machine are the same.
+    """
+    if not plan.verify:
+        return ()
+    remaining = (each for each in plan.without_recorded(done).requests if not each.probe)
+    unverified = certify.find_unverified_by_request(done, store)
+    verifiable, environments = _choose_verifiable(unverified, plan.pythons)
+    return (
+        *remaining,
+        *(
+            request
+            for request in verifiable
+            if (found := environments[request.environment_key])
+            and certify.may_cover(request, found, unverified[request])
+        ),
+    )
+
+
+def _choose_verifiable(
+    requests: Iterable[Request], pythons: Mapping[str, Path]
+) -> tuple[list[Request], dict[str, environment.Environment | None]]:
+    """Return the requests that can be verified on this machine, and their environments.
+
+    The keys are `Cell.environment_key`. None: the environment is not created yet.
+    """
     environments: dict[str, environment.Environment | None] = {}
     unavailable: set[str] = set()
     verifiable = []
-    by_cell = {request.cell(): request for request in requests if not request.probe}
-    for request in by_cell.values():
+    for request in requests:
         key = request.environment_key
         if (
             key in unavailable
@@ -175,12 +214,7 @@ def count_unproven(requests: Iterable[Request], pythons: Mapping[str, Path]) -> 
                 unavailable.add(key)
                 continue
         verifiable.append(request)
-    return certify.count_unproven(verifiable, environments)
-
-
-def find_done(plan: Plan, store: Store) -> list[Record]:
-    """Return the records of launches that `Plan.resume` leaves out; empty if it is false."""
-    return lookup.find_ok_or_invalid_records(plan.requests, store) if plan.resume else []
+    return verifiable, environments
 
 
 class Session:
@@ -375,19 +409,21 @@ class Session:
         context.time_limit, context.strict = plan.time_limit, plan.strict
         context.data_folders, context.checkpoint_dir = plan.data_folders, plan.checkpoint_dir
         requests = plan.without_recorded(done).requests
+        requests_to_verify = list_requests_to_verify(plan, done, context.store)
+        prepared = [*dict.fromkeys((*requests, *requests_to_verify))]
         started = time.monotonic()
         self._tell(Listener.preparation_started, plan)
-        worker_check.require_compatible_workers(requests, self.say)
+        worker_check.require_compatible_workers(prepared, self.say)
         self.prepare(
-            (request.interpreter_key for request in requests),
+            (request.interpreter_key for request in prepared),
             plan.pythons,
-            next((request.site for request in requests), None),
-            (request.allocator for request in requests),
-            dict.fromkeys(request.revision for request in requests),
+            next((request.site for request in prepared), None),
+            (request.allocator for request in prepared),
+            dict.fromkeys(request.revision for request in prepared),
         )
         self._tell(Listener.preparation_ended, context, time.monotonic() - started)
         if plan.verify:
-            self.certify([request for request in requests if not request.probe])
+            self.certify(requests_to_verify)
         is_maximum = any(protocol.precision for _, protocol in plan.protocols)
         self._tell(Listener.launches_started, requests, is_maximum)
         records: list[Record] = []

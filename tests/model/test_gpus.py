@@ -1,5 +1,6 @@
 """NVML readings reveal a GPU that is shared, busy, too hot or throttled."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -190,6 +191,28 @@ def test_ranks_need_a_gpu_each_unless_the_site_lets_them_share(
     assert record.status == status, record.reason
     if status == "unavailable":
         assert "another rank of this node uses the same GPU: start at most 1" in record.reason
+
+
+# As with `srun --gpus-per-task`. A process of the launcher would set it before the worker starts.
+OWN_GPU = """
+os.environ["CUDA_VISIBLE_DEVICES"] = {"0": "GPU-4", "1": "1"}[os.environ["XFBENCH_RANK"]]
+"""
+
+
+def test_each_rank_uses_the_only_gpu_that_its_launcher_shows_it(launch_fake, tmp_path, monkeypatch):
+    if not shutil.which("cc"):
+        pytest.skip("needs a C compiler")
+    nvml.build(tmp_path)
+    nvml.write_device(tmp_path / "values", count=4)
+    variables = {"LD_LIBRARY_PATH": str(tmp_path), "NVML_VALUES": str(tmp_path / "values")}
+    adapter = {"devices": ["cpu", "cuda"], "variables": variables}
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU"] * 4)
+    record, _ = launch_fake(OWN_GPU, device="cuda", adapter=adapter, **fake_framework.TWO_RANKS)
+    assert record.status == "ok", record.reason
+    assert [(gpu.rank, gpu.uuid_hash) for gpu in record.observed.gpus] == [
+        (rank, hashlib.sha256(uuid).hexdigest()[:16])
+        for rank, uuid in enumerate((b"GPU-4", b"GPU-2"))
+    ]
 
 
 def test_more_ranks_than_gpus_are_refused_before_the_launch(launch_fake, monkeypatch):

@@ -285,6 +285,25 @@ def test_cpus_near_a_device_are_listed(write_nvml_values):
     assert nvml.cpus_near(nvml.find_rank_device(0, None, library)) == set()
 
 
+@pytest.mark.parametrize(
+    ("visible", "shares_gpus", "near"),
+    [
+        (None, False, [{4, 5}, {6, 7}]),
+        ("1,0", False, [{6, 7}, {4, 5}]),
+        ("1", False, []),  # the launcher has given each rank its own GPU
+        ("1", True, [{6, 7}, {6, 7}]),
+        ("", True, [set(), set()]),
+    ],
+)
+def test_cpus_near_other_ranks_are_known_if_their_gpus_are_visible(
+    write_nvml_values, monkeypatch, visible, shares_gpus, near
+):
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    library = write_nvml_values(count=2, cpus_0=0b110000, cpus_1=0b11000000)
+    assert nvml.list_cpus_near_ranks([0, 1], shares_gpus, library) == near
+
+
 def test_old_library_without_functions_reports_nothing(write_nvml_values, tmp_path, monkeypatch):
     """A library with the functions that every driver has, and no others."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")

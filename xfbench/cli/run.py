@@ -176,12 +176,12 @@ def _print_dry_run(plan: Plan, store: Store, as_json: bool, *, show_commands: bo
 
 
 def _say_what_is_verified_first(plan: Plan, store: Store) -> None:
-    """Say how many certificates are missing for the launches that remain on this machine."""
+    """Say how many certificates are missing for the launches on this machine."""
     from xfbench import session
 
-    if not plan.verify or plan.bundle:
+    if plan.bundle:
         return
-    requests = plan.without_recorded(session.find_done(plan, store)).requests
+    requests = session.list_requests_to_verify(plan, session.find_done(plan, store), store)
     if text := session.count_unproven(requests, plan.pythons).describe():
         say(text)
 

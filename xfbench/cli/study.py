@@ -530,8 +530,10 @@ def _count_unproven(
     from xfbench import session
 
     plan = prepared.plan
-    remaining_requests = plan.without_recorded(session.find_done(plan, store)).requests
-    requests = [*remaining_requests, *(line.cell.request(1) for line in batch_searches)]
+    requests = [
+        *session.list_requests_to_verify(plan, session.find_done(plan, store), store),
+        *(line.cell.request(1) for line in batch_searches),
+    ]
     return session.count_unproven(requests if plan.verify else (), plan.pythons)
 
 

@@ -31,7 +31,7 @@ from xfbench.model.certificate import (
     certified_fields,
     single_rank_subject,
 )
-from xfbench.model.record import Machine
+from xfbench.model.record import Machine, Record
 from xfbench.model.request import Request
 from xfbench.store.results_folder import Store
 
@@ -317,6 +317,46 @@ def count_unproven(
         sum(each is None for each in found.values()),
         sum(find(request, batch) is None for (_, batch), request in batches.items()),
     )
+
+
+def find_unverified_by_request(records: Iterable[Record], store: Store) -> dict[Request, Record]:
+    """Return launches without a certificate, or without that of their timed batch, by request.
+
+    Of each cell, it is the last. A batch that could not be verified needs no certificate: a run
+    tries it once.
+
+    - `records`: the launches, oldest first
+    """
+    launches = [record for record in records if record.status == "ok"]
+    certificates = certificate.read_certificates(store.folder) if launches else {}
+    by_cell = {
+        record.request.cell(): (record.request, record)
+        for record in launches
+        if record.request and not record.request.probe and _is_unverified(record, certificates)
+    }
+    return dict(by_cell.values())
+
+
+def _is_unverified(record: Record, certificates: Mapping[str, Certificate | str]) -> bool:
+    certificate_id = certificate.find_certificate_id(record, certificates)
+    if certificate_id is None:
+        return True
+    stored = certificates.get(certificate_id)
+    return (
+        isinstance(stored, Certificate)
+        and stored.verdict == "equal"
+        and certificate.find_batch_certificate_id(record, certificates) is None
+        and record.batch_unproven_reason is None
+        and record.request is not None
+        and timed_batch.unverifiable_batch_reason(record.request) is None
+    )
+
+
+def may_cover(request: Request, environment: Environment, record: Record) -> bool:
+    """Return whether a certificate for this request on this machine would cover the record."""
+    subject = certificate.subject_of_record(record)
+    accelerators = record.machine.accelerators if record.machine else ()
+    return subject is not None and build_subject(request, environment).covers(subject, accelerators)
 
 
 def group_by_process(requests: Iterable[Request]) -> list[list[Request]]:

@@ -99,11 +99,10 @@ def _pin_as_requested(job: dict[str, Any]) -> list[int] | None:
     reserved = job.get("reserved_cores", 0)
     rank, _ = distributed.rank_and_size()
     first = rank - rank % per_node
-    near_cpus = [
-        nvml.cpus_near(gpu) if (gpu := nvml.find_rank_device(each)) else set()
-        for each in range(first, first + per_node)
-        if request["device"] == "cuda"
-    ]
+    near_cpus: list[set[int]] = []
+    if request["device"] == "cuda":
+        ranks_of_node = range(first, first + per_node)
+        near_cpus = nvml.list_cpus_near_ranks(ranks_of_node, job.get("share_gpus", False))
     return affinity.pin_rank(pinning, rank, per_node, request["threads"], reserved, near_cpus)
 
 

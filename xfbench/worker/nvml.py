@@ -14,7 +14,7 @@ import re
 import time
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Set
+from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Set
 
 LIBRARY = "libnvidia-ml.so.1"
 _SM_CLOCK, _GPU_SENSOR = 1, 0
@@ -319,6 +319,23 @@ def cpus_near(device: Device) -> Set[int]:
         return set()
     bits = 8 * ctypes.sizeof(ctypes.c_ulong)
     return {cpu for cpu in range(_CPU_WORDS * bits) if words[cpu // bits] >> cpu % bits & 1}
+
+
+def list_cpus_near_ranks(
+    ranks: Sequence[int], shares_gpus: bool, library_name: str = LIBRARY
+) -> List[Set[int]]:
+    """Return the CPUs near the GPU of each of `ranks`, which are all ranks of this node.
+
+    Return an empty list if this process sees fewer GPUs than ranks. Then the launcher may show each
+    rank only its own GPU, so the GPUs of the other ranks are unknown.
+
+    - `shares_gpus`: whether ranks may use the same GPU, so that fewer GPUs may be all there are.
+    """
+    visible = list_visible_devices(library_name) or []
+    if len(visible) < len(ranks) and not shares_gpus:
+        return []
+    devices = [find_rank_device(rank, None, library_name) for rank in ranks]
+    return [cpus_near(device) if device else set() for device in devices]
 
 
 def read_device_before_launch(device: Device) -> Dict[str, Any]:
