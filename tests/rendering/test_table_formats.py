@@ -4,6 +4,7 @@ The order of records must not change the tables.
 """
 
 import csv
+import html
 import io
 import json
 import random
@@ -29,6 +30,7 @@ HOSTILE_TEXTS = [
     "</td></tr></table><svg onload=alert(1)>",
     "a | b | c\n| x | y |\n### not a heading\n- [x](javascript:alert(1))",
     "![x](http://example.org/x.png) <http://example.org> www.example.org `code` **bold** @someone",
+    "\\`code\\` \\*bold\\* \\_a\\_",
     "\\input{/etc/passwd} \\write18{id} $x$ % & # _ ^ ~ { }",
     "\n\\end{tabular}\\input{x}\n",
     "^^5cinput{x}",
@@ -159,6 +161,18 @@ def test_markdown_contains_only_headings_tables_and_text(hostile_tables):
             "\n|--"
         )
         assert not re.search(r"https?://|www\.|(?<!\\)@", text)
+
+
+@pytest.mark.parametrize("text", [*"\\`*_{}[]<>|#~!&@", "://", "www."])
+def test_each_special_text_of_markdown_is_escaped(text):
+    escaped = formats.FORMATS["markdown"].escape_field(f"a{text}b")
+    assert f"a{text}b" not in escaped
+    assert html.unescape(escaped).replace("\\", "") == f"a{text}b".replace("\\", "")
+
+
+@pytest.mark.parametrize("text", "&%$#_{}<>\\^~[]*")
+def test_each_special_character_of_latex_is_escaped(text):
+    assert f"a{text}b" not in formats.escape_latex(f"a{text}b")
 
 
 class TagCollector(HTMLParser):
