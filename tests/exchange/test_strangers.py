@@ -396,6 +396,21 @@ def test_a_bundle_of_zeros_or_of_many_empty_members_is_refused(tmp_path, run_inl
         assert result.returncode == 2 and "too large for a bundle" in result.stderr
 
 
+@pytest.mark.parametrize("place", ["sent/x", "results/records/x", "files"])
+def test_folders_that_are_nested_deeply_are_refused(submission_folder, run_inline, tmp_path, place):
+    (tmp_path / place / ("d/" * 110)).mkdir(parents=True)
+    source = tmp_path / place.split("/")[0]
+    results = []
+    if place != "files":  # of other tools
+        results += [run_inline("results", "validate", source)]
+    if place != "results/records/x":  # only its own folders are read
+        results += [run_inline("results", "import", source, "--results", "ours")]
+    for result in results:
+        assert result.returncode == 2 and "folders inside each other" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "ours").exists()
+
+
 def test_a_pipe_as_an_archive_is_refused(tmp_path, run_inline):
     os.mkfifo(tmp_path / "evil.tar")
     for words in (["import", "evil.tar"], ["import", "--bundle", "evil.tar"], ["validate"]):

@@ -26,6 +26,9 @@ CONTENTS = {
     "too long a number": b"x = " + b"9" * 5_000,
     "impossible date": b"x = 2026-02-30\n",
     "too large": b"#" * (2**20 + 1),
+    "a NUL in a text": b'name = "a\\u0000b"\n',
+    "a NUL in a name": b'[x."a\\u0000b"]\n',
+    "deep keys": b"x" + b".x" * 100_000 + b" = 1\n",
     "wrong types": b"name = 1\ntitle = []\nmatrix = 3\n",
 }
 READERS = {
@@ -58,6 +61,12 @@ def file(tmp_path, monkeypatch):
 def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
     file.write_bytes(CONTENTS[content])
     read_error(reader, file)
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "A\\nB"])
+def test_site_with_an_impossible_variable_is_refused(file, name):
+    file.write_text(f'[variables]\n"{name}" = "x"\n')
+    assert "variables" in read_error("site", file)
 
 
 @pytest.mark.parametrize("reader", ["site", "adapter"])

@@ -37,10 +37,12 @@ HOSTILE_TEXTS = [
     "=cmd|' /C calc'!A0",
     " \t=1+1",
     "@SUM(1)",
+    "+1",
     "text; =1+1",
     "\x1b[31mred\x1b]0;title\x07\x9b2J",
     "\u202egnp.exe\u2066\u200f",
     "- item",
+    "+ item",
     "1. item",
     "    code",
     "nul\x00nul\r\x0b\x0c\x85\u2028\u2029",
@@ -166,8 +168,17 @@ def test_markdown_contains_only_headings_tables_and_text(hostile_tables):
 @pytest.mark.parametrize("text", [*"\\`*_{}[]<>|#~!&@", "://", "www."])
 def test_each_special_text_of_markdown_is_escaped(text):
     escaped = formats.FORMATS["markdown"].escape_field(f"a{text}b")
-    assert f"a{text}b" not in escaped
+    assert (escaped == f"a\\{text}b") == (text in "\\`*_{}[]|#~!")
+    assert text == "&" or f"a{text}b" not in escaped
     assert html.unescape(escaped).replace("\\", "") == f"a{text}b".replace("\\", "")
+
+
+@pytest.mark.parametrize("start", ["-", "+", "#", ">", "===", "1.", "2)", "---"])
+def test_no_line_of_a_wrapped_paragraph_starts_another_block(start):
+    text = formats.wrap_markdown(f"{'word ' * 18}wordwor {start} {'word ' * 9}")
+    assert text.splitlines()[1].replace("\\", "").startswith(f"{start} word")
+    tokens = MarkdownIt("commonmark").parse(text)
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
 
 
 @pytest.mark.parametrize("text", "&%$#_{}<>\\^~[]*")
@@ -198,6 +209,11 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
         collector.feed(text)
         assert collector.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
         assert collector.non_tags == []
+
+
+def test_title_in_latex_is_escaped():
+    text = formats.FORMATS["latex"].render_table(["a"], [["1"]], "\\input{x}\x1b[2J")
+    assert "\\input" not in text and "\x1b" not in text and "backslash" in text
 
 
 def test_notes_of_latex_belong_to_the_float_of_their_table():
