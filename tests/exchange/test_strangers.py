@@ -408,6 +408,7 @@ def test_folders_that_are_nested_deeply_are_refused(submission_folder, run_inlin
     for result in results:
         assert result.returncode == 2 and "folders inside each other" in result.stderr
         assert len(result.stderr.splitlines()) == 1
+    assert ("nothing of the submission" in results[-1].stderr) == (place == "sent/x")
     assert not (tmp_path / "ours").exists()
 
 

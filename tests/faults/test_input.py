@@ -7,6 +7,7 @@ data sets in tests/datasets and tests/worker/test_data_set_formats.py.
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -63,10 +64,10 @@ def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
     read_error(reader, file)
 
 
-@pytest.mark.parametrize("name", ["", "A=B", "A\\nB"])
+@pytest.mark.parametrize("name", ["", "A=B", "A\\nB", "A\\u0000"])
 def test_site_with_an_impossible_variable_is_refused(file, name):
     file.write_text(f'[variables]\n"{name}" = "x"\n')
-    assert "variables" in read_error("site", file)
+    read_error("site", file)
 
 
 @pytest.mark.parametrize("reader", ["site", "adapter"])
@@ -100,6 +101,7 @@ NAMES = [
     "..",
     "-rf",
     "ü\u202e",
+    os.fsdecode(b"\xff"),
 ]
 
 
@@ -117,6 +119,17 @@ def test_results_folder_of_any_name_supports_a_repeat_run(
     completed = run_inline("results", "validate", str(results))
     assert completed.returncode == 0, completed.stdout
     assert "\u202e" not in completed.stdout + completed.stderr
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_interpreter_of_any_name_supports_a_repeat_run(run_arguments, run_inline, tmp_path):
+    interpreter = tmp_path / os.fsdecode(b"\xff '$(touch x)")
+    interpreter.symlink_to(sys.executable)
+    completed = run_inline(*run_arguments(), f"--python=odd={interpreter}")
+    assert completed.returncode == 0, completed.stderr
+    [command] = (tmp_path / "results" / "runs").glob("*/command.sh")
+    assert b"/\xff " in command.read_bytes()
+    subprocess.run([command], check=True, timeout=60, cwd=tmp_path)
     assert not list(tmp_path.rglob("x"))
 
 

@@ -173,10 +173,11 @@ def test_each_special_text_of_markdown_is_escaped(text):
     assert html.unescape(escaped).replace("\\", "") == f"a{text}b".replace("\\", "")
 
 
+@pytest.mark.parametrize("rest", ["word", ""])
 @pytest.mark.parametrize("start", ["-", "+", "#", ">", "===", "1.", "2)", "---"])
-def test_no_line_of_a_wrapped_paragraph_starts_another_block(start):
-    text = formats.wrap_markdown(f"{'word ' * 18}wordwor {start} {'word ' * 9}")
-    assert text.splitlines()[1].replace("\\", "").startswith(f"{start} word")
+def test_no_line_of_a_wrapped_paragraph_starts_another_block(start, rest):
+    text = formats.wrap_markdown(f"{'word ' * 18}wordwor {start} {rest}".strip())
+    assert text.splitlines()[1].replace("\\", "") == f"{start} {rest}".strip()
     tokens = MarkdownIt("commonmark").parse(text)
     assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
 
@@ -209,6 +210,21 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
         collector.feed(text)
         assert collector.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
         assert collector.non_tags == []
+
+
+def test_facts_and_lines_of_a_terminal_are_escaped_and_shortened():
+    hostile = "\x1b[31m\u202e" + "w" * 5000
+    for text in (
+        formats.render_facts({"name": hostile}, 8, 80),
+        formats.wrap_line(hostile, 80),
+        formats.render_listing(["a"], [[hostile]], 80),
+    ):
+        assert "\\x1b" in text and not control_characters(text) and text.count("w") < 1100
+
+
+def test_bars_and_controls_in_a_table_of_markdown_are_escaped():
+    text = formats.markdown_table(["a|b"], [["x|\x1b[2J\n"]])
+    assert text.replace("\\|", "").count("|") == 2 * 3 and not control_characters(text)
 
 
 def test_title_in_latex_is_escaped():
