@@ -14,6 +14,12 @@ FOLDERS_OF_USERS = [
     *("/global/homes/n/NAME", "/global/u1/n/NAME", "/p/home/jusers/NAME", "/Users/NAME"),
     *("/work/NAME", "/work2/05311/NAME", "/scratch/NAME", "/scratch1/05311/NAME"),
     *("/scratch-local/NAME", "/scratch/users/NAME", "/lustre/scratch/NAME", "/ptmp/NAME"),
+    *("/corral-repl/05311/NAME", "/stockyard/05311/NAME", "/lustre/a/b/work/NAME"),
+    *("/beegfs/scratch/NAME", "/mnt/scratch/NAME", "/p/scratch/NAME", "/pscratch/data/NAME"),
+    *("/cluster/work/NAME", "/net/project/NAME", "/network/scratch/NAME", "/vast/projects/NAME"),
+    *("/ceph/user/NAME", "/ptmp/sd/NAME", "/export/data2/NAME", "/gpfs/u7/n/NAME"),
+    *("/global/scratch/NAME", "/nfs/work/NAME", "/work/users/NAME", "/scratch/n/NAME"),
+    *("/pscratch/NAME", "/ptmp/n/NAME"),
     *("/pscratch/sd/n/NAME", "/nfs/users/n/NAME", "/gpfs/scratch/NAME", "/workspace/NAME"),
 ]
 

@@ -387,6 +387,41 @@ def test_a_bundle_with_hostile_headers_is_refused(name, tmp_path, run_inline):
     assert "Traceback" not in result.stderr
 
 
+def test_a_bundle_writes_no_file_that_a_bundle_does_not_have(tmp_path, run_inline, monkeypatch):
+    """Hostile names, links and devices are left out, whatever the order."""
+    scratch = tmp_path / "scratch"
+    (tmp_path / "home").mkdir()
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    names = [
+        *("../evil", "../../home/evil", str(tmp_path / "home" / "evil"), "launches/../../evil"),
+        *(
+            "launches/x/../../../home/evil",
+            "launches/x/y/evil",
+            "plan.json/evil",
+            "launches/x/.evil",
+        ),
+        *("launches/link/evil", "evil/x/y", "launches/x/evil\n"),
+    ]
+    with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+        for place in ("launches/link", "launches/x/link"):
+            link = tarfile.TarInfo(place)
+            link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "home")
+            tar.addfile(link)
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"evil"))
+    seen = []
+    with bundle.open_bundle(tmp_path / "evil.tar", print) as folder:
+        seen += [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    assert seen == ["launches/link/evil"], "in a folder, not through the link"
+    result = run_inline("results", "import", "--bundle", "evil.tar")
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"evil.tar", "home", "scratch"}
+    assert not [*scratch.iterdir()] and not [*(tmp_path / "home").iterdir()]
+
+
 def test_a_bundle_of_zeros_or_of_many_empty_members_is_refused(tmp_path, run_inline, monkeypatch):
     monkeypatch.setattr(tar_files, "_SMALL_BYTES", 2**20)
     monkeypatch.setattr(bundle, "_MAX_MEMBERS", 3)
