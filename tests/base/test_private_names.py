@@ -130,6 +130,18 @@ def test_each_name_of_the_user_is_known(no_user, monkeypatch, variable):
     assert "quetzal" in private_names.known_names().words
 
 
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("HOME", "PWD", "TMPDIR", "SCRATCH", "WORK", "PROJECT", "STORE", "DATA", "TACC_STORE"),
+        *("WORK2", "XFBENCH_HOME", "XFBENCH_RESULTS", "XFBENCH_DATA", "XDG_CACHE_HOME"),
+    ],
+)
+def test_each_folder_of_the_user_is_known(no_user, monkeypatch, variable):
+    monkeypatch.setenv(variable, "/strange/../q//deep")
+    assert "/q/deep" in private_names.known_names().folders
+
+
 def test_account_is_known_unless_there_is_none(no_user, monkeypatch):
     account = SimpleNamespace(pw_name="quetzal", pw_dir="/strange/q")
     monkeypatch.setattr(private_names.pwd, "getpwuid", {os.getuid(): account}.__getitem__)
