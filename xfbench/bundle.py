@@ -94,6 +94,7 @@ _MAX_WORKER_BYTES = 2**25
 _MAX_ARRAY_BYTES = 2**33  # of all ranks together: they are in memory at the same time
 # Numbers in the images of a case, which the oracle computes: 222 images of 224 × 224 pixels.
 _MAX_CASE_NUMBERS = 2**25
+_USUAL_COMPRESSION = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of a worker's files
 _CUT_OFF = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 _RUN = """#!/bin/sh
 # Runs the launches of this bundle: sh run.sh [FRAMEWORK=PYTHON ...]
@@ -514,6 +515,8 @@ def _read_worker(path: Path) -> dict[str, bytes]:
         members = file.infolist()
         if sum(member.file_size for member in members) > _MAX_WORKER_BYTES:
             raise ValueError(f"it is larger than {_MAX_WORKER_BYTES >> 20} MiB")
+        if any(member.compress_type not in _USUAL_COMPRESSION for member in members):
+            raise ValueError("its files are compressed in an unusual way")
         return {member.filename: file.read(member) for member in members}
 
 

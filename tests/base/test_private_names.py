@@ -14,6 +14,12 @@ FOLDERS_OF_USERS = [
     *("/global/homes/n/NAME", "/global/u1/n/NAME", "/p/home/jusers/NAME", "/Users/NAME"),
     *("/work/NAME", "/work2/05311/NAME", "/scratch/NAME", "/scratch1/05311/NAME"),
     *("/scratch-local/NAME", "/scratch/users/NAME", "/lustre/scratch/NAME", "/ptmp/NAME"),
+    *("/corral-repl/05311/NAME", "/stockyard/05311/NAME", "/lustre/a/b/work/NAME"),
+    *("/beegfs/scratch/NAME", "/mnt/scratch/NAME", "/p/scratch/NAME", "/pscratch/data/NAME"),
+    *("/cluster/work/NAME", "/net/project/NAME", "/network/scratch/NAME", "/vast/projects/NAME"),
+    *("/ceph/user/NAME", "/ptmp/sd/NAME", "/export/data2/NAME", "/gpfs/u7/n/NAME"),
+    *("/global/scratch/NAME", "/nfs/work/NAME", "/work/users/NAME", "/scratch/n/NAME"),
+    *("/pscratch/NAME", "/ptmp/n/NAME"),
     *("/pscratch/sd/n/NAME", "/nfs/users/n/NAME", "/gpfs/scratch/NAME", "/workspace/NAME"),
 ]
 
@@ -46,11 +52,13 @@ def test_folders_of_users_are_masked_and_found(folder):
         ("/a/b/c/d.json and /data/x", "…/d.json and …"),
         ("/dev/shm/x/y/z /tmp/x", "…/z …"),
         ("/usr/../srv/jane/x", "…/x"),
+        ("/run/user/1000/a/b /opt/tmp/x/y/z /usr/tmp/v/w /usr/local/home/q", "…/b …/z …/w …"),
         ("mail q@example.org", "mail …"),
         ("[cn17:12345] no route", "[…:12345] no route"),
         ("[ip-10-0-0-7.lab:12345:0:99] caught", "[…:12345:0:99] caught"),
         ("rank 1 on node cn17.lab.example exited.", "rank 1 on node … exited."),
         ("Local host:   cn17", "Local host:   …"),
+        ("node login.lab exited, Hostname: cn17", "node … exited, Hostname: …"),
         ("node b12", "node …"),
         ('hosts "cn1" and node=10.0.0.7', 'hosts "…" and node=…'),
         ("https://a:b@host/simple/x", "https://…@host/simple/x"),
@@ -120,6 +128,18 @@ def test_each_name_of_the_user_is_known(no_user, monkeypatch, variable):
     assert "quetzal" not in private_names.known_names().words
     monkeypatch.setenv(variable, "quetzal")
     assert "quetzal" in private_names.known_names().words
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("HOME", "PWD", "TMPDIR", "SCRATCH", "WORK", "PROJECT", "STORE", "DATA", "TACC_STORE"),
+        *("WORK2", "XFBENCH_HOME", "XFBENCH_RESULTS", "XFBENCH_DATA", "XDG_CACHE_HOME"),
+    ],
+)
+def test_each_folder_of_the_user_is_known(no_user, monkeypatch, variable):
+    monkeypatch.setenv(variable, "/strange/../q//deep")
+    assert "/q/deep" in private_names.known_names().folders
 
 
 def test_account_is_known_unless_there_is_none(no_user, monkeypatch):

@@ -5,7 +5,13 @@ import sys
 
 import pytest
 
-from xfbench.base.terminal_text import make_legible, print_in_any_encoding, print_legibly
+from xfbench.base.terminal_text import (
+    FIELD_LENGTH,
+    make_legible,
+    print_in_any_encoding,
+    print_legibly,
+    shorten_and_wrap_to_field_length,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,8 +21,10 @@ from xfbench.base.terminal_text import make_legible, print_in_any_encoding, prin
         ("名前", "名前"),
         ("a\x00b\x1b[1m\x7f\x9b", "a\\x00b\\x1b[1m\\x7f\\x9b"),
         ("\u202eexe\u2066\u200d\ufeff", "\\u202eexe\\u2066\\u200d\\ufeff"),
-        ("a\nb\u2028c", "a\\nb\\u2028c"),
+        ("a\nb\u2028c\u2029", "a\\nb\\u2028c\\u2029"),
+        ("\ue000 \u0378", "\\ue000 \\u0378"),
         ("\ud800", "\\ud800"),
+        ("\x1b[2J\r", "\\x1b[2J\\r"),
         ("e" + "\u0301" * 9, "e" + "\u0301" * 3),
         ("x" * 1000, "x" * 240 + "… (1,000 characters)"),
     ],
@@ -32,12 +40,13 @@ def test_legible_escapes_control_characters_and_shortens_text(text, shown):
         ("a\nb\tc ×", "a\nb\tc ×"),
         ("\x1b]0;title\x07 \x1b[2J\x1b[8m", "\\x1b]0;title\\x07 \\x1b[2J\\x1b[8m"),
         ("\x9b2J \u202e \r", "\\x9b2J \\u202e \\r"),
+        ("\x1b[2J", "\\x1b[2J"),
         ("w" * 5000, "w" * 5000),
     ],
 )
 def test_printing_escapes_all_but_lines_and_styles(capsys, text, printed):
-    print_legibly(text, 1, sep=" – ")
-    assert capsys.readouterr().out == f"{printed} – 1\n"
+    print_legibly(text, 1, sep=" - ")
+    assert capsys.readouterr().out == f"{printed} - 1\n"
 
 
 @pytest.mark.parametrize(
@@ -56,3 +65,9 @@ def test_output_replaces_characters_that_its_encoding_lacks(monkeypatch, encodin
     print_in_any_encoding()
     print(text, end="", flush=True)
     assert content.getvalue().decode(encoding) == printed
+
+
+def test_long_text_is_shortened_and_wrapped():
+    lines = shorten_and_wrap_to_field_length("word " * 10**5, 1000)
+    assert max(map(len, lines)) <= FIELD_LENGTH
+    assert sum(map(len, lines)) <= 1000 and lines[-1].endswith("…")

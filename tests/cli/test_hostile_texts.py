@@ -24,7 +24,8 @@ from xfbench.store.results_folder import Store
 from xfbench.tuning import reuse
 
 HOSTILE = (
-    "\x1b]0;t\x07\x1b[2J\x9b1m\u202e\r\x7f=1+1|x<img src=x onerror=alert(1)>\\input{x}`id`"
+    "\x1b]0;t\x07\x1b[2J\x9b1m\u202e\ue000\u0378\u2028\u2029\r\x7f=1+1|x"
+    "<img src=x onerror=alert(1)>\\input{x}`id`"
     '$(touch pwned);touch pwned\U0001f600\n\'"""\n[x](javascript:alert(1))'
 )
 
@@ -128,7 +129,8 @@ COMMANDS = [
 
 
 def find_controls(text):
-    return {c for c in text if c not in "\n\t" and unicodedata.category(c) in ("Cc", "Cf")}
+    categories = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp")
+    return {c for c in text if c not in "\n\t" and unicodedata.category(c) in categories}
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -217,6 +217,16 @@ def test_hostile_data_set_is_refused_and_writes_nothing_outside(
     assert after == outside
 
 
+def test_images_in_folders_that_are_nested_deeply_are_refused(run_inline, folders, tmp_path):
+    (folders() / "train" / "n01" / ("d/" * 110)).mkdir(parents=True)
+    source = tmp_path / "pictures"
+    for words in (["imagenet", "--from", source, "--to"], [f"folder:{source}"]):
+        command = "convert" if len(words) == 1 else "prepare"
+        completed = run_inline("data", command, *words, tmp_path / "new", "--format", "raw")
+        assert_refused(completed)
+        assert "more than 100 folders inside each other" in completed.stderr
+
+
 def test_tfrecord_of_a_hole_needs_no_memory(run_inline, tmp_path):
     """Its only record has 100 GB, and the checksum of this length is correct."""
     path, size = tmp_path / "in" / "train.tfrecord", 10**11

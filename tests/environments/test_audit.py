@@ -212,8 +212,8 @@ def write_zip_that_understates_its_size(path):
     path.write_bytes(path.read_bytes().replace(size, struct.pack("<I", 1000)))
 
 
-def write_damaged_zip(path):
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+def write_damaged_zip(path, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "w", method) as archive:
         archive.writestr("a.json", json.dumps(NO_FLAWS) * 9)
     content = bytearray(path.read_bytes())
     content[50:60] = bytes(10)
@@ -237,6 +237,7 @@ def write_damaged_zip(path):
         (write_bomb, "too long"),
         (write_zip_that_understates_its_size, "OSV's format"),
         (write_damaged_zip, "OSV's format"),
+        (lambda path: write_damaged_zip(path, zipfile.ZIP_LZMA), "in an unusual way"),
     ],
 )
 def test_file_without_advisories_is_refused_in_one_line(run_inline, tmp_path, write, words):

@@ -1,6 +1,7 @@
 """Where records came from: nothing that was imported counts as measured here."""
 
 import json
+import os
 import shutil
 import tarfile
 
@@ -81,6 +82,16 @@ def test_every_table_says_what_was_imported(store, run_inline, list_origins, kin
     assert (row["rank"] is None) == (kind == "pack"), "a pack has no certificates"
     assert run_inline("report", "--results", "ours", "-o", "r.html").returncode == 0
     assert words in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize("name", [b"th\xffeirs", b"th\xffeirs.tar"])
+def test_source_whose_name_is_no_text_is_noted(store, run_inline, list_origins, tmp_path, name):
+    run_inline("results", "export", "theirs.tar")
+    shutil.move("theirs.tar" if name.endswith(b".tar") else "results", os.fsdecode(name))
+    import_into(run_inline, os.fsdecode(name), "ours")
+    assert list_origins("ours") == {"imported"}
+    [note, *_] = (tmp_path / "ours" / "origins").iterdir()
+    assert json.loads(note.read_text())["source"].startswith("th\\xffeirs")
 
 
 def test_no_detour_makes_a_foreign_record_measured_here(store, run_inline, list_origins, tmp_path):

@@ -387,6 +387,41 @@ def test_a_bundle_with_hostile_headers_is_refused(name, tmp_path, run_inline):
     assert "Traceback" not in result.stderr
 
 
+def test_a_bundle_writes_no_file_that_a_bundle_does_not_have(tmp_path, run_inline, monkeypatch):
+    """Hostile names, links and devices are left out, whatever the order."""
+    scratch = tmp_path / "scratch"
+    (tmp_path / "home").mkdir()
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    names = [
+        *("../evil", "../../home/evil", str(tmp_path / "home" / "evil"), "launches/../../evil"),
+        *(
+            "launches/x/../../../home/evil",
+            "launches/x/y/evil",
+            "plan.json/evil",
+            "launches/x/.evil",
+        ),
+        *("launches/link/evil", "evil/x/y", "launches/x/evil\n"),
+    ]
+    with tarfile.open(tmp_path / "evil.tar", "w") as tar:
+        for place in ("launches/link", "launches/x/link"):
+            link = tarfile.TarInfo(place)
+            link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path / "home")
+            tar.addfile(link)
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 4
+            tar.addfile(member, io.BytesIO(b"evil"))
+    seen = []
+    with bundle.open_bundle(tmp_path / "evil.tar", print) as folder:
+        seen += [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    assert seen == ["launches/link/evil"], "in a folder, not through the link"
+    result = run_inline("results", "import", "--bundle", "evil.tar")
+    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"evil.tar", "home", "scratch"}
+    assert not [*scratch.iterdir()] and not [*(tmp_path / "home").iterdir()]
+
+
 def test_a_bundle_of_zeros_or_of_many_empty_members_is_refused(tmp_path, run_inline, monkeypatch):
     monkeypatch.setattr(tar_files, "_SMALL_BYTES", 2**20)
     monkeypatch.setattr(bundle, "_MAX_MEMBERS", 3)
@@ -394,6 +429,22 @@ def test_a_bundle_of_zeros_or_of_many_empty_members_is_refused(tmp_path, run_inl
         path = archive_of_headers(*members)(tmp_path, None)
         result = run_inline("results", "import", "--bundle", path)
         assert result.returncode == 2 and "too large for a bundle" in result.stderr
+
+
+@pytest.mark.parametrize("place", ["sent/x", "results/records/x", "files"])
+def test_folders_that_are_nested_deeply_are_refused(submission_folder, run_inline, tmp_path, place):
+    (tmp_path / place / ("d/" * 110)).mkdir(parents=True)
+    source = tmp_path / place.split("/")[0]
+    results = []
+    if place != "files":  # of other tools
+        results += [run_inline("results", "validate", source)]
+    if place != "results/records/x":  # only its own folders are read
+        results += [run_inline("results", "import", source, "--results", "ours")]
+    for result in results:
+        assert result.returncode == 2 and "folders inside each other" in result.stderr
+        assert len(result.stderr.splitlines()) == 1
+    assert ("nothing of the submission" in results[-1].stderr) == (place == "sent/x")
+    assert not (tmp_path / "ours").exists()
 
 
 def test_a_pipe_as_an_archive_is_refused(tmp_path, run_inline):

@@ -91,12 +91,22 @@ def bomb(path):
             file.writestr(f"{number}.py", b"\0" * 2**25)
 
 
+def damage_lzma(path):
+    """An archive of one file, which LZMA compressed and which was damaged then."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+        file.writestr("a.py", "x = 1\n" * 1000)
+    content = bytearray(path.read_bytes())
+    content[45:60] = bytes(15)
+    path.write_bytes(content)
+
+
 def repeat_key(path):
     path.write_text(path.read_text().replace("{", '{"verify": true, ', 1))
 
 
 HOSTILE_FILES = {
     "a worker that expands": ("inspect/odd/worker.pyz", bomb, "larger than 32 MiB"),
+    "a damaged worker": ("inspect/odd/worker.pyz", damage_lzma, "compressed in an unusual way"),
     "a plan with a key twice": ("plan.json", repeat_key, "'verify' occurs twice"),
     "a plan of many values": (
         "plan.json",

@@ -7,6 +7,7 @@ data sets in tests/datasets and tests/worker/test_data_set_formats.py.
 import json
 import os
 import subprocess
+import sys
 
 import pytest
 
@@ -26,6 +27,9 @@ CONTENTS = {
     "too long a number": b"x = " + b"9" * 5_000,
     "impossible date": b"x = 2026-02-30\n",
     "too large": b"#" * (2**20 + 1),
+    "a NUL in a text": b'name = "a\\u0000b"\n',
+    "a NUL in a name": b'[x."a\\u0000b"]\n',
+    "deep keys": b"x" + b".x" * 100_000 + b" = 1\n",
     "wrong types": b"name = 1\ntitle = []\nmatrix = 3\n",
 }
 READERS = {
@@ -60,6 +64,12 @@ def test_invalid_file_content_is_reported_in_one_line(reader, content, file):
     read_error(reader, file)
 
 
+@pytest.mark.parametrize("name", ["", "A=B", "A\\nB", "A\\u0000"])
+def test_site_with_an_impossible_variable_is_refused(file, name):
+    file.write_text(f'[variables]\n"{name}" = "x"\n')
+    read_error("site", file)
+
+
 @pytest.mark.parametrize("reader", ["site", "adapter"])
 def test_named_pipe_as_an_input_file_is_refused(reader, file):
     os.mkfifo(file)
@@ -91,6 +101,7 @@ NAMES = [
     "..",
     "-rf",
     "ü\u202e",
+    os.fsdecode(b"\xff"),
 ]
 
 
@@ -108,6 +119,17 @@ def test_results_folder_of_any_name_supports_a_repeat_run(
     completed = run_inline("results", "validate", str(results))
     assert completed.returncode == 0, completed.stdout
     assert "\u202e" not in completed.stdout + completed.stderr
+    assert not list(tmp_path.rglob("x"))
+
+
+def test_interpreter_of_any_name_supports_a_repeat_run(run_arguments, run_inline, tmp_path):
+    interpreter = tmp_path / os.fsdecode(b"\xff '$(touch x)")
+    interpreter.symlink_to(sys.executable)
+    completed = run_inline(*run_arguments(), f"--python=odd={interpreter}")
+    assert completed.returncode == 0, completed.stderr
+    [command] = (tmp_path / "results" / "runs").glob("*/command.sh")
+    assert b"/\xff " in command.read_bytes()
+    subprocess.run([command], check=True, timeout=60, cwd=tmp_path)
     assert not list(tmp_path.rglob("x"))
 
 

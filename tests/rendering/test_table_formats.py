@@ -4,6 +4,7 @@ The order of records must not change the tables.
 """
 
 import csv
+import html
 import io
 import json
 import random
@@ -29,16 +30,19 @@ HOSTILE_TEXTS = [
     "</td></tr></table><svg onload=alert(1)>",
     "a | b | c\n| x | y |\n### not a heading\n- [x](javascript:alert(1))",
     "![x](http://example.org/x.png) <http://example.org> www.example.org `code` **bold** @someone",
+    "\\`code\\` \\*bold\\* \\_a\\_",
     "\\input{/etc/passwd} \\write18{id} $x$ % & # _ ^ ~ { }",
     "\n\\end{tabular}\\input{x}\n",
     "^^5cinput{x}",
     "=cmd|' /C calc'!A0",
     " \t=1+1",
     "@SUM(1)",
+    "+1",
     "text; =1+1",
     "\x1b[31mred\x1b]0;title\x07\x9b2J",
     "\u202egnp.exe\u2066\u200f",
     "- item",
+    "+ item",
     "1. item",
     "    code",
     "nul\x00nul\r\x0b\x0c\x85\u2028\u2029",
@@ -161,6 +165,28 @@ def test_markdown_contains_only_headings_tables_and_text(hostile_tables):
         assert not re.search(r"https?://|www\.|(?<!\\)@", text)
 
 
+@pytest.mark.parametrize("text", [*"\\`*_{}[]<>|#~!&@", "://", "www."])
+def test_each_special_text_of_markdown_is_escaped(text):
+    escaped = formats.FORMATS["markdown"].escape_field(f"a{text}b")
+    assert (escaped == f"a\\{text}b") == (text in "\\`*_{}[]|#~!")
+    assert text == "&" or f"a{text}b" not in escaped
+    assert html.unescape(escaped).replace("\\", "") == f"a{text}b".replace("\\", "")
+
+
+@pytest.mark.parametrize("rest", ["word", ""])
+@pytest.mark.parametrize("start", ["-", "+", "#", ">", "===", "1.", "2)", "---"])
+def test_no_line_of_a_wrapped_paragraph_starts_another_block(start, rest):
+    text = formats.wrap_markdown(f"{'word ' * 18}wordwor {start} {rest}".strip())
+    assert text.splitlines()[1].replace("\\", "") == f"{start} {rest}".strip()
+    tokens = MarkdownIt("commonmark").parse(text)
+    assert [token.type for token in tokens] == ["paragraph_open", "inline", "paragraph_close"]
+
+
+@pytest.mark.parametrize("text", "&%$#_{}<>\\^~[]*")
+def test_each_special_character_of_latex_is_escaped(text):
+    assert f"a{text}b" not in formats.escape_latex(f"a{text}b")
+
+
 class TagCollector(HTMLParser):
     """A collector of tags, attributes, comments and declarations."""
 
@@ -184,6 +210,26 @@ def test_html_contains_only_tables_headings_and_text(hostile_tables):
         collector.feed(text)
         assert collector.tags <= {"table", "thead", "tbody", "tr", "th", "td", "h3", "p"}
         assert collector.non_tags == []
+
+
+def test_facts_and_lines_of_a_terminal_are_escaped_and_shortened():
+    hostile = "\x1b[31m\u202e" + "w" * 5000
+    for text in (
+        formats.render_facts({"name": hostile}, 8, 80),
+        formats.wrap_line(hostile, 80),
+        formats.render_listing(["a"], [[hostile]], 80),
+    ):
+        assert "\\x1b" in text and not control_characters(text) and text.count("w") < 1100
+
+
+def test_bars_and_controls_in_a_table_of_markdown_are_escaped():
+    text = formats.markdown_table(["a|b"], [["x|\x1b[2J\n"]])
+    assert text.replace("\\|", "").count("|") == 2 * 3 and not control_characters(text)
+
+
+def test_title_in_latex_is_escaped():
+    text = formats.FORMATS["latex"].render_table(["a"], [["1"]], "\\input{x}\x1b[2J")
+    assert "\\input" not in text and "\x1b" not in text and "backslash" in text
 
 
 def test_notes_of_latex_belong_to_the_float_of_their_table():

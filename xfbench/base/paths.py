@@ -8,11 +8,14 @@ import itertools
 import os
 import pwd
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
 
 from xfbench.base.errors import UsageError
+
+MAX_DEPTH = 100  # of folders inside each other
 
 
 def cache() -> Path:
@@ -203,6 +206,28 @@ def data() -> Path:
     """Return the folder of prepared data sets: `XFBENCH_DATA`, else `data` in the cache."""
     override = os.environ.get("XFBENCH_DATA")
     return Path(override).expanduser().absolute() if override else cache() / "data"
+
+
+def iterate_below(folder: Path) -> Iterator[Path]:
+    """Yield all files and folders below `folder`, in no order, but a folder before its content.
+
+    Symbolic links are yielded, but not followed. A folder that cannot be listed counts as empty.
+    Raises UsageError if folders are nested more deeply than any results, because many functions
+    that walk through folders call themselves for each of them.
+    """
+    pending = [(folder, 0)]
+    while pending:
+        place, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise UsageError(f"{folder} has more than {MAX_DEPTH} folders inside each other")
+        try:
+            entries = [*os.scandir(place)]
+        except OSError:
+            continue
+        for entry in entries:
+            yield place / entry.name
+            if entry.is_dir(follow_symlinks=False):
+                pending.append((place / entry.name, depth + 1))
 
 
 def package_folder(name: str) -> Path:

@@ -163,9 +163,14 @@ def read_content(file: IO[bytes], max_bytes: int) -> bytes:
 
 
 def write_file(path: Path, content: bytes | str, *, permissions: int = 0o666) -> None:
-    """Write a file, in place of what has the name. Text is encoded as UTF-8."""
+    """Write a file, in place of what has the name.
+
+    Text is encoded as UTF-8. Paths in it may have other bytes.
+    """
     with open_file(path, "wb", permissions=permissions) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        file.write(
+            content.encode(errors="surrogateescape") if isinstance(content, str) else content
+        )
 
 
 def copy_content(

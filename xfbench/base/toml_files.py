@@ -15,10 +15,12 @@ from pydantic_core import ErrorDetails
 from xfbench.base import safe_read
 from xfbench.base.errors import UsageError, unknown_name_error
 from xfbench.base.shared_files import UnsafeFileError
+from xfbench.base.terminal_text import make_legible
 
 M = TypeVar("M", bound=BaseModel)
 
 MAX_BYTES = 2**20  # more than a person writes
+_MAX_DOTS = 100  # of a line: the time for a dotted key grows with the square of its parts
 
 
 def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
@@ -28,7 +30,12 @@ def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
     """
     try:
         text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()
-        return text, tomllib.loads(text)
+        if any(line.count(".") > _MAX_DOTS for line in text.splitlines()):
+            raise ValueError(f"a line has more than {_MAX_DOTS} dots")
+        content = tomllib.loads(text)
+        if _has_null_character(content):
+            raise ValueError("a text has the character \\u0000, which no name or path has")
+        return text, content
     except UnsafeFileError:  # its message names the file
         raise
     except OSError as error:
@@ -37,6 +44,14 @@ def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"{file}: it is nested too deeply") from error
     except ValueError as error:  # invalid TOML or UTF-8, a huge number, or too long
         raise UsageError(f"{file}: {error}") from error
+
+
+def _has_null_character(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(map(_has_null_character, [*value, *value.values()]))
+    return isinstance(value, list) and any(map(_has_null_character, value))
 
 
 def validate(model: type[M], content: Mapping[str, Any], file: Path, text: str) -> M:
@@ -61,7 +76,7 @@ def describe_problem(error: ValidationError, model: type[BaseModel]) -> str:
     """
     first = error.errors()[0]
     # For a field with several types, the location includes a type in brackets, which is left out.
-    parts = [str(part) for part in first["loc"] if "[" not in str(part)]
+    parts = [make_legible(str(part)) for part in first["loc"] if "[" not in str(part)]
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         fields = _find_table(model, first["loc"]).model_fields

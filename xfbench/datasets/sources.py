@@ -672,9 +672,17 @@ def _has_folders_with_images(root: Path) -> bool:
         name.lower().endswith(_SUFFIXES) and not folder.is_left_behind(name)
         for path in folders
         if not folder.is_left_behind(path.name)
-        for _, _, names in os.walk(path)
-        for name in names
+        for name in _iterate_file_names(path)
     )
+
+
+def _iterate_file_names(root: Path) -> Iterator[str]:
+    """Yield the names of all files below `root`. Raises Damaged if it is nested too deeply."""
+    try:
+        for _, _, names in os.walk(root):
+            yield from names
+    except RecursionError as error:
+        raise Damaged(f"{root} has too many folders inside each other") from error
 
 
 def _count_channels(samples: Sequence[Sample]) -> int:

@@ -300,6 +300,8 @@ def _read_zip(file: Path) -> Iterator[_Advisory]:
             unpacked_bytes += member.file_size
             if member.file_size > _MAX_MEMBER_BYTES or unpacked_bytes > _MAX_UNPACKED_BYTES:
                 raise ValueError(f"{member.filename} is too long")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{member.filename} is compressed in an unusual way")
             yield from _parse_advisories(archive.read(member))
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from xfbench.analysis.leaderboard import Certificates
-from xfbench.base import digests
+from xfbench.base import digests, paths
 from xfbench.base.errors import UsageError
 from xfbench.exchange import archive, submission, submission_audit
 from xfbench.execution.validity import peak_defect, steps_longer_than_wall_time_defect
@@ -144,7 +144,9 @@ def validate_results(path: Path) -> tuple[int, list[Defect]]:
 
 def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     folder_store = results_folder.Store(folder)
-    for path in sorted((folder / "records").rglob("*.json")):
+    for path in sorted(paths.iterate_below(folder / "records")):
+        if path.suffix != ".json":
+            continue
         yield from _single_file(path, defects)
         if (
             not _ID_PATTERN.fullmatch(path.stem)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from xfbench.base import foreign_names, safe_read, strict_json
+from xfbench.base import foreign_names, paths, safe_read, strict_json
 from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import make_legible
 from xfbench.exchange.formats import Entry, File, Format, Missed, list_keys, load_formats
@@ -87,7 +87,7 @@ def _read_source(source: Path, warn: WarningHandler, inform: WarningHandler) -> 
     if source.is_file():
         return _read_records(source, warn, inform)
     records: list[Record] = []
-    for path in sorted(source.rglob("*")):
+    for path in sorted(paths.iterate_below(source)):
         if path.is_symlink() or not path.is_file():
             continue
         try:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from xfbench.base import safe_read, shared_files
+from xfbench.base import paths, safe_read, shared_files
 from xfbench.base.errors import UsageError
 from xfbench.base.wording import pluralize
 from xfbench.exchange import archive, audit, figures, submission, submission_audit
@@ -103,7 +103,12 @@ def _copy_submission(source: Path, copy: Path) -> None:
     copy.mkdir(mode=0o700)
     try:
         for parent, folder_names, file_names in os.walk(source, onerror=_raise):
-            folder = copy / Path(parent).relative_to(source)
+            place = Path(parent).relative_to(source)
+            folder = copy / place
+            if len(place.parts) > paths.MAX_DEPTH:
+                raise UsageError(
+                    f"{source} has too many folders inside each other: {_NOTHING_IMPORTED}"
+                )
             for name in (*folder_names, *file_names):
                 path, remaining_entries = Path(parent) / name, remaining_entries - 1
                 if min(remaining_bytes, remaining_entries) < 0:

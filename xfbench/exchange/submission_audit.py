@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from xfbench.base import digests, private_names, safe_read, strict_json
+from xfbench.base import digests, paths, private_names, safe_read, strict_json
 from xfbench.base.version import __version__
 from xfbench.exchange import submission
 from xfbench.model import certificate
@@ -88,7 +88,7 @@ def audit_manifest(folder: Path) -> Iterator[Finding]:
         yield str(manifest_path), "whole", f"it is not a manifest of schema {submission.SCHEMA}"
         return
     present: set[str] = set()
-    for entry_path in sorted(folder.rglob("*")):
+    for entry_path in sorted(paths.iterate_below(folder)):
         name = entry_path.relative_to(folder).as_posix()
         if entry_path.is_dir() and not entry_path.is_symlink():
             continue
@@ -237,7 +237,7 @@ def _is_word(word: str | None, value: str) -> bool:
 
 
 def _audit_private_names(folder: Path, hostname_hashes: Collection[str]) -> Iterator[Finding]:
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(paths.iterate_below(folder)):
         if path.is_symlink() or not path.is_file():
             continue
         content = _read_file_or_empty(path)

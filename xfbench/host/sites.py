@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import platformdirs
 from pydantic import BaseModel, ConfigDict, Field
@@ -103,7 +103,7 @@ class Site(_Table):
     account: str = ""
     queues: dict[str, Queue] = Field(default_factory=dict)
     modules: Modules = Modules()
-    variables: dict[str, str] = Field(default_factory=dict)
+    variables: dict[Annotated[str, Field(pattern=r"^[^=\s]+$")], str] = Field(default_factory=dict)
     mpi_plugin: str = "pmi2"
     mpi_library: str = ""
     file_systems: dict[str, str] = Field(default_factory=dict)

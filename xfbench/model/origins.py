@@ -9,6 +9,7 @@ Notes stay where they are. No import copies a note, and no archive or submission
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -156,10 +157,11 @@ def write_notes(
     Raises OSError if a note cannot be written.
     """
     ids = sorted(records)
+    source_name = os.fsencode(source.absolute().name).decode(errors="backslashreplace")
     for start in range(0, len(ids) or bool(certificates or searches), _MAX_IDS):
         note = Note.make(
             origin=origin,
-            source=source.absolute().name,
+            source=source_name,
             bundle=bundle,
             records=tuple(ids[start : start + _MAX_IDS]),
             certificates=tuple(sorted(certificates)) if start == 0 else (),

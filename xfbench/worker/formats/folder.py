@@ -14,6 +14,7 @@ from xfbench.worker.formats import Damaged, SampleList, read_image_file
 from xfbench.worker.samples import Sample
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
+_MAX_DEPTH = 100  # of folders inside each other
 _LEFT_BEHIND = {
     "__MACOSX",
     "__pycache__",
@@ -90,6 +91,8 @@ def list_images_and_other_files(
             folder_names.clear()
             continue
         visited.add((status.st_dev, status.st_ino))
+        if len(Path(parent).relative_to(folder).parts) > _MAX_DEPTH:
+            raise Damaged(f"{folder} has more than {_MAX_DEPTH} folders inside each other")
         folder_names[:] = sorted(name for name in folder_names if not is_left_behind(name))
         for name in file_names:
             if not is_left_behind(name):
