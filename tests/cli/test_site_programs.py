@@ -99,6 +99,7 @@ LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential adde
             "41236;north\n", "41236", marks=pytest.mark.case("Job number with a cluster name")
         ),
         pytest.param(f"41237\n{BANNER}", "41237"),
+        pytest.param("\033[1;32mSubmitted batch job 41238\033[0m\r\n", "41238"),
     ],
 )
 def test_slurm_is_asked_about_the_submitted_job(
@@ -213,6 +214,7 @@ def test_printing_modules_set_variables_and_nothing_else(run_with_modules, resul
     [
         "echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2",
         f"{{ echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2; {SETS_ROOT}; }}",
+        f"{{ echo Loading; echo '  ERROR: Module cannot be loaded'; {SETS_ROOT}; }} >&2",
         "echo loaded",
     ],
 )
@@ -221,6 +223,15 @@ def test_missing_module_is_found_out_without_exit_status(run_with_modules, resul
     assert completed.returncode == 1
     [record] = read_records(results_folder)
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
+
+
+def test_interpreter_is_the_one_of_modules_that_replace_the_path(run_with_modules, results_folder):
+    completed = run_with_modules(
+        'module() { [ "$1" = load ] && export PATH=/opt/missing; return 0; }'
+    )
+    assert completed.returncode == 1
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and "provide no python3" in record["reason"]
 
 
 @pytest.mark.deep

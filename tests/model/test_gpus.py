@@ -192,6 +192,15 @@ def test_ranks_need_a_gpu_each_unless_the_site_lets_them_share(
         assert "another rank of this node uses the same GPU: start at most 1" in record.reason
 
 
+@pytest.mark.parametrize("visible", ["NoDevFiles", "-1", "", "-1,0,1"])
+def test_a_list_without_devices_shows_none(launch_fake, monkeypatch, visible):
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    record, folder = launch_fake(device="cuda", adapter={"devices": ["cpu", "cuda"]})
+    assert (record.status, folder.exists()) == ("unavailable", False)
+    assert record.reason == "no NVIDIA device was found here"
+
+
 def test_more_ranks_than_gpus_are_refused_before_the_launch(launch_fake, monkeypatch):
     monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")

@@ -18,6 +18,10 @@ ARM = "processor\t: 0\nCPU implementer\t: {}\nCPU part\t: {}\n"
         (ARM.format("0x41", "0xfff"), "ARM part 0xfff"),
         (ARM.format("0x99", "0x1"), "ARM implementer 0x99 part 0x001"),
         (ARM.format("65", "0xd0c"), None),
+        (
+            2 * ARM.format("0x41", "0xd05") + ARM.format("0x41", "0xd0b"),
+            "ARM Cortex-A55 + Cortex-A76",
+        ),
         ("model name\t: ARMv8 Processor rev 0 (v8l)\n" + ARM.format("0x46", "1"), None),
         ("model name\t: ARMv8 Processor rev 0\n" + ARM.format("0x46", "0x001"), "Fujitsu A64FX"),
         (

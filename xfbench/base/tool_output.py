@@ -11,9 +11,15 @@ import re
 from typing import Any
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
+
+
 def find_matching_lines(text: str, form: str) -> list[str]:
-    """Return the lines of `text`, without outer white space, that are `form` from end to end."""
-    lines = (line.strip() for line in re.split(r"[\r\n]+", text))
+    """Return the lines of `text`, without outer white space, that are `form` from end to end.
+
+    Colours are removed, because wrappers of sites print them to files, too.
+    """
+    lines = (line.strip() for line in re.split(r"[\r\n]+", _COLOUR.sub("", text)))
     return [line for line in lines if re.fullmatch(form, line)]
 
 

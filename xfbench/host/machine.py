@@ -6,6 +6,7 @@ the same host. `doctor.py` checks the host. `conditions.py` reads other activity
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -22,6 +23,7 @@ from xfbench.model.record import Machine
 from xfbench.worker import host, nvml
 
 _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
+_DEVICE = re.compile(r"\+?\d+|(GPU|MIG)-.+")  # in CUDA_VISIBLE_DEVICES
 _MAX_MODEL_LENGTH = 96  # NVML's longest name of a device
 # nvidia-smi lists the models and fails if a power cable is missing, the infoROM of a device is
 # corrupted, or a device is lost.
@@ -155,7 +157,9 @@ def count_visible_gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return count
-    return min(count, len([name for name in visible.split(",") if name.strip()]))
+    # CUDA ignores all entries from the first that names no device, such as "-1" or "NoDevFiles".
+    entries = itertools.takewhile(_DEVICE.fullmatch, (name.strip() for name in visible.split(",")))
+    return min(count, sum(1 for _ in entries))
 
 
 def list_accelerator_processes() -> list[str]:

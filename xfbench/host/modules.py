@@ -24,6 +24,7 @@ _NO_INIT = 77
 # Modules and start-up files print to both streams, so the variables go to files. Nor does an exit
 # status say whether a module was loaded: `_is_loaded` judges what each `module load` changed.
 _LOAD = """
+xfbench_env=$(type -P env)
 xfbench_folder=$1
 shift
 source "$1"
@@ -33,12 +34,12 @@ shift
 while [ "$1" != -- ]; do module use "$1" || exit 77; shift; done
 shift
 xfbench_number=0
-env -0 >"$xfbench_folder/0"
+"$xfbench_env" -0 >"$xfbench_folder/0"
 for name in "$@"; do
     xfbench_number=$((xfbench_number + 1))
     module load "$name" 2>"$xfbench_folder/$xfbench_number.err"
     echo "$?" >"$xfbench_folder/$xfbench_number.status"
-    env -0 >"$xfbench_folder/$xfbench_number"
+    "$xfbench_env" -0 >"$xfbench_folder/$xfbench_number"
 done
 exit 0
 """
@@ -55,7 +56,7 @@ _IGNORED_PREFIXES = (
     *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
 )
 _ERROR = re.compile(
-    r"^(\S*\bERROR:|.*Unable to locate a modulefile|Lmod has detected the following error)", re.M
+    r"^\s*(\S*\bERROR:|.*Unable to locate a modulefile|Lmod has detected the following error)", re.M
 )
 
 
