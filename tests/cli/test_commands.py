@@ -95,6 +95,15 @@ def test_the_end_of_a_file_within_xfbench_is_no_interruption(run_inline, monkeyp
     assert "bug in xfbench: EOFError('compressed file ended early')" in outcome.stderr
 
 
+def test_a_deleted_working_folder_is_no_bug(run_inline, tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    outcome = run_inline("doctor")
+    assert outcome.returncode == 1 and "the working folder was deleted" in outcome.stderr
+
+
 def test_a_process_exits_with_2_for_a_wrong_command(run_process):
     outcome = run_process("rnu")
     assert (outcome.returncode, outcome.stdout) == (2, "")

@@ -175,6 +175,8 @@ def _print_unexpected_error(error: Exception) -> int:
         return _print_error(str(error), 2)
     if isinstance(error, OSError) and (system_message := disk_or_limit_error_message(error)):
         return _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
+    if isinstance(error, FileNotFoundError) and not _has_working_folder():
+        return _print_error("the working folder was deleted: change to another folder", 1)
     with tempfile.NamedTemporaryFile(
         "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
     ) as log:
@@ -182,6 +184,13 @@ def _print_unexpected_error(error: Exception) -> int:
     return _print_error(
         f"bug in xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
     )
+
+
+def _has_working_folder() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except FileNotFoundError:
+        return False
 
 
 def _print_error(message: str, status: int) -> int:
