@@ -214,7 +214,7 @@ def test_printing_modules_set_variables_and_nothing_else(run_with_modules, resul
     [
         "echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2",
         f"{{ echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2; {SETS_ROOT}; }}",
-        f"{{ echo Loading; echo '  ERROR: Module cannot be loaded'; {SETS_ROOT}; }} >&2",
+        f"{{ printf 'Loading\\n  \\033[31mERROR\\033[0m: missing prereq\\n'; {SETS_ROOT}; }} >&2",
         "echo loaded",
     ],
 )
@@ -223,6 +223,29 @@ def test_missing_module_is_found_out_without_exit_status(run_with_modules, resul
     assert completed.returncode == 1
     [record] = read_records(results_folder)
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (
+            "module() { [ $1 = load ] && { echo 't:ERROR:150: conflicts with gcc' >&2; return 1; }; }",
+            "module 'tool/2.5' was not loaded; it printed 't:ERROR:150: conflicts with gcc'",
+        ),
+        (
+            "module() { [ $1 = load ] && { echo no licence >&2; exit 3; }; return 0; }",
+            "module tool/2.5 ended the shell with exit status 3; it printed 'no licence'",
+        ),
+        (
+            "echo closed >&2; exit 4",
+            "init.sh ended the shell with exit status 4; it printed 'closed'",
+        ),
+    ],
+)
+def test_what_keeps_a_module_from_loading_is_said(run_with_modules, results_folder, lines, reason):
+    assert run_with_modules(lines).returncode == 1
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and reason in record["reason"]
 
 
 def test_interpreter_is_the_one_of_modules_that_replace_the_path(run_with_modules, results_folder):

@@ -303,6 +303,25 @@ def test_models_are_known_if_nvidia_smi_fails_for_another_device(
 
 
 @pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (18, "Failed to initialize NVML: Driver/library version mismatch"),
+        (4, "Failed to initialize NVML: Insufficient Permissions"),
+        (255, "Unknown Error"),
+    ],
+)
+def test_what_keeps_nvidia_smi_from_the_devices_is_said(
+    print_from_nvidia_smi, launch_fake, status, line
+):
+    print_from_nvidia_smi(line, status=status)
+    assert machine.list_accelerator_models() == []
+    [finding] = doctor._check_accelerators()
+    assert finding.state == "warn" and line in finding.detail
+    record, _ = launch_fake(device="cuda", adapter={"devices": ["cpu", "cuda"]})
+    assert record.reason == f"no NVIDIA device was found here: {line}"
+
+
+@pytest.mark.parametrize(
     ("lines", "names"),
     [
         (["No running processes found"], []),
