@@ -92,5 +92,5 @@ def test_a_mark_at_the_beginning_is_skipped_and_other_encodings_are_named(tmp_pa
     assert toml_files.read_text_and_content(file)[1]["title"] == "text"
     for encoding in ("utf-16", "latin-1"):
         file.write_bytes('title = "é"'.encode(encoding))
-        with pytest.raises(UsageError, match="study.toml is not a text in UTF-8: .*: save it"):
+        with pytest.raises(UsageError, match=r"study.toml is not a text in UTF-8: .*: save it"):
             toml_files.read_text_and_content(file)

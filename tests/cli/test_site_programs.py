@@ -121,6 +121,27 @@ def test_slurm_is_asked_about_the_submitted_job(
     ]
 
 
+def test_job_that_another_cluster_took_has_ended(install, run_inline, results_folder, monkeypatch):
+    monkeypatch.setattr(job_queue, "_LOOK_SECONDS", 0.01)
+    install("sbatch", "echo 41241")
+    install("squeue", "exit 0")
+    install("scontrol", "echo JobId=41241 JobState=REVOKED Reason=None")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
+    assert completed.returncode == 1
+    [record] = read_records(results_folder)
+    assert record["reason"] == "another cluster of the federation took the job (job 41241)"
+
+
+@pytest.mark.parametrize("line", ["41239", "41239 normal xfbench me PD 0:00 1 (Priority)"])
+def test_job_of_another_results_folder_is_not_followed(install, run_inline, results_folder, line):
+    install("squeue", f"echo Welcome\necho '{line}'")
+    install("sbatch", "echo 41240")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
+    assert completed.returncode == 1
+    assert "job 41239 (xfbench-" in completed.stderr and "scancel 41239" in completed.stderr
+    assert "41240" not in completed.stderr and not read_records(results_folder)
+
+
 def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results_folder):
     install("sbatch", "echo Your project has 5 hours left")
     install("squeue", "exit 0")
@@ -225,12 +246,22 @@ def test_missing_module_is_found_out_without_exit_status(run_with_modules, resul
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
 
 
+def test_variables_of_modules_may_have_any_bytes(run_with_modules, results_folder):
+    completed = run_with_modules(
+        'module() { [ "$1" = load ] && export NOTE="$(printf "a\\nb\\351")"; return 0; }'
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert read_launch_variables(results_folder)["NOTE"] == "a\nb\udce9"
+    [script] = results_folder.rglob("command.sh")
+    assert b"a\nb\xe9" in script.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
         (
-            "module() { [ $1 = load ] && { echo 't:ERROR:150: conflicts with gcc' >&2; return 1; }; }",
-            "module 'tool/2.5' was not loaded; it printed 't:ERROR:150: conflicts with gcc'",
+            "module() { [ $1 = load ] && { echo 't:ERROR:150: conflicts' >&2; return 1; }; }",
+            "module 'tool/2.5' was not loaded; it printed 't:ERROR:150: conflicts'",
         ),
         (
             "module() { [ $1 = load ] && { echo no licence >&2; exit 3; }; return 0; }",
