@@ -166,10 +166,10 @@ SUSPICIOUS_REASONS = {
     "AssocMaxNodePerJobLimit": "the account allows fewer nodes: use a smaller --nodes",
     "QOSMaxCpuPerJobLimit": "the QOS allows fewer CPUs: use fewer threads or ranks",
     "QOSMaxNodePerJobLimit": "the QOS allows fewer nodes: use a smaller --nodes",
-    "DependencyNeverSatisfied": "the job that it waits for has failed: see script_options of the site",
+    "DependencyNeverSatisfied": "the job waits for a failed one: see script_options",
     "JobHeldAdmin": "an administrator holds the job: ask why",
     "JobHeldUser": "the job is held: release it with scontrol release",
-    "launch_failed_requeued_held": "a node could not start the job: release it with scontrol release",
+    "launch_failed_requeued_held": "a node failed to start it: see scontrol release",
     "BadConstraints": "no node has what the job asks for: see script_options of the site",
 }
 _JOB_NUMBER = r"[0-9]+([_+]\S+)?"

@@ -291,8 +291,8 @@ def submit_or_find_job(
     - `plan`: the part of `whole_plan` that lacks records.
     - `after`: number of the job that has to end before, so that they do not disturb each other.
 
-    Raises CommandError with Slurm's message if Slurm rejects the job. Raises UnavailableError if the
-    queue has such a job for another results folder.
+    Raises CommandError with Slurm's message if Slurm rejects the job. Raises UnavailableError if
+    the queue has such a job for another results folder.
     """
     paths.make_folder(job.folder)
     store.require_private(f"jobs/{job.folder.name}")
