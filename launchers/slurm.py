@@ -217,7 +217,7 @@ def parse_job_number(text: str) -> str:
     Raises CommandError if no line, or lines with different numbers, have one of these forms.
     """
     lines = tool_output.find_matching_lines(
-        text, r"(Submitted batch job )?[0-9]+(;\S+)?( on cluster \S+)?"
+        text, r"((\S+: )?Submitted batch job )?[1-9][0-9]*(;\S+)?( on cluster \S+)?"
     )
     numbers = {match[0] for line in lines if (match := re.search("[0-9]+", line))}
     if len(numbers) != 1:

@@ -1,5 +1,6 @@
 """Tests of the command line: exit statuses, one-line errors, runs and their tables."""
 
+import errno
 import json
 import os
 import pty
@@ -61,6 +62,8 @@ def test_command_help_has_an_example(run_inline, command):
         ("run --python torch=/nonexistent", "no such file"),
         ("run --workload lenet --epochs 2 --steps 2", "exactly one"),
         ("leaderboard --format pdf", "unknown format"),
+        ("leaderboard --json --format csv", "two forms of output: choose one"),
+        ("verify --json --format markdown", "two forms of output: choose one"),
         ("leaderboard --results nowhere", "xfbench run"),
         ("leaderboard --view speed", "slowdown"),
         ("leaderboard --by xyzzy", "framework_version"),
@@ -93,6 +96,16 @@ def test_the_end_of_a_file_within_xfbench_is_no_interruption(run_inline, monkeyp
     outcome = run_inline("framework", "list")
     assert outcome.returncode == 3
     assert "bug in xfbench: EOFError('compressed file ended early')" in outcome.stderr
+
+
+def test_a_lost_file_server_is_no_closed_pipe(run_inline, monkeypatch):
+    def fail():
+        raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
+
+    monkeypatch.setattr(adapter, "list_names", fail)
+    outcome = run_inline("framework", "list")
+    assert outcome.returncode == 1
+    assert "xfbench: Cannot send after transport endpoint shutdown" in outcome.stderr
 
 
 def test_a_deleted_working_folder_is_no_bug(run_inline, tmp_path, monkeypatch):

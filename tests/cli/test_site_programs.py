@@ -99,6 +99,7 @@ LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential adde
             "41236;north\n", "41236", marks=pytest.mark.case("Job number with a cluster name")
         ),
         pytest.param(f"41237\n{BANNER}", "41237"),
+        pytest.param("sbatch: Submitted batch job 41237\n0\n", "41237"),
         pytest.param("\033[1;32mSubmitted batch job 41238\033[0m\r\n", "41238"),
     ],
 )
@@ -333,6 +334,20 @@ def test_mpi_of_another_name_is_used_or_refused_with_advice(
     else:
         assert record["status"] == "unavailable"
         assert version in record["reason"] and "site file" in record["reason"]
+
+
+@pytest.mark.parametrize("how", [">&2", "; exit 1"])
+def test_version_of_mpi_counts_on_any_stream_and_with_any_status(
+    install, run_inline, results_folder, how
+):
+    install(
+        "mpirun",
+        f'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 1.4.5" {how}; exit; fi\n'
+        'while [ "$1" != env ]; do shift; done\n'
+        'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
+    )
+    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results_folder}")
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.deep

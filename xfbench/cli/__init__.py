@@ -5,6 +5,7 @@ A command imports its modules only when it runs. So `--help` needs little time.
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import tempfile
@@ -155,7 +156,9 @@ def _run_command_and_report_errors(received_signals: Sequence[int]) -> int:
         if received_signals:
             return _print_error("ended by SIGTERM; finished work is kept", _SIGTERM_STATUS)
         return _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if error.errno == errno.ESHUTDOWN:  # Python's name also for a lost file server
+            return _print_unexpected_error(error)
         sys.stderr.close()
         return 0
     except Exception as error:

@@ -351,6 +351,13 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
     return interpreters
 
 
+def choose_output_format(as_json: bool, format_name: str) -> str:
+    """Return the format of --json and --format. Raises UsageError if they contradict each other."""
+    if as_json and format_name not in ("text", "json"):
+        raise UsageError(f"--json and --format {format_name} are two forms of output: choose one")
+    return "json" if as_json else format_name
+
+
 def check_output_file(output: Path, suffixes: Sequence[str]) -> None:
     """Raise UsageError unless the file has one of the suffixes, and its folder exists."""
     if output.suffix not in suffixes:
