@@ -62,6 +62,10 @@ def test_command_help_has_an_example(run_inline, command):
         ("run --python torch=/nonexistent", "no such file"),
         ("run --workload lenet --epochs 2 --steps 2", "exactly one"),
         ("leaderboard --format pdf", "unknown format"),
+        ("machine --read-size 64", "--read-size has no effect here: it needs --read"),
+        ("machine --read . --links", "choose one"),
+        ("data prepare digits --from .", "--from has no effect here"),
+        ("data prepare digits --fit crop", "--fit crop has no effect here: it needs --size"),
         ("leaderboard --json --format csv", "two forms of output: choose one"),
         ("verify --json --format markdown", "two forms of output: choose one"),
         ("leaderboard --results nowhere", "xfbench run"),
@@ -106,6 +110,26 @@ def test_a_lost_file_server_is_no_closed_pipe(run_inline, monkeypatch):
     outcome = run_inline("framework", "list")
     assert outcome.returncode == 1
     assert "xfbench: Cannot send after transport endpoint shutdown" in outcome.stderr
+
+
+@pytest.mark.parametrize("home", ["/proc", "/sys"])
+def test_a_home_that_cannot_be_written_needs_another_cache(run_inline, monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
+    for name in ("XFBENCH_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    outcome = run_inline("run", *SMALL, "--launches=1", "--no-verify")
+    assert outcome.returncode == 1
+    assert f"xfbench: {home}/.cache: " in outcome.stderr
+    assert "set XFBENCH_HOME to one" in outcome.stderr
+
+
+def test_too_little_memory_is_no_bug(run_inline, monkeypatch):
+    def fail():
+        raise MemoryError
+
+    monkeypatch.setattr(adapter, "list_names", fail)
+    outcome = run_inline("framework", "list")
+    assert outcome.returncode == 1 and "may use no more memory" in outcome.stderr
 
 
 def test_a_deleted_working_folder_is_no_bug(run_inline, tmp_path, monkeypatch):
