@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pty
+import pwd
 import shlex
 import signal
 import subprocess
@@ -121,6 +122,31 @@ def test_a_home_that_cannot_be_written_needs_another_cache(run_inline, monkeypat
     assert outcome.returncode == 1
     assert f"xfbench: {home}/.cache: " in outcome.stderr
     assert "set XFBENCH_HOME to one" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--data", "~nobody-here/set"),
+        ("--python", "reference=~nobody-here/python"),
+    ],
+)
+def test_home_of_an_unknown_user_is_no_bug(run_inline, words):
+    outcome = run_inline("run", *SMALL, *words, "--dry-run")
+    assert outcome.returncode == 2 and "~nobody-here" in outcome.stderr
+    assert "no such user" in outcome.stderr
+
+
+def test_a_user_without_a_home_is_told_to_set_one(run_inline, monkeypatch):
+    def fail(uid):
+        raise KeyError(uid)
+
+    for name in ("HOME", "XFBENCH_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", fail)
+    outcome = run_inline("run", *SMALL, "--dry-run")
+    assert outcome.returncode == 2
+    assert "xfbench: this user has no home folder: set HOME" in outcome.stderr
 
 
 def test_too_little_memory_is_no_bug(run_inline, monkeypatch):

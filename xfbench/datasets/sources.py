@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from xfbench.base.errors import UsageError
+from xfbench.base.paths import expand_user
 from xfbench.base.shared_files import open_file
 from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
@@ -658,7 +659,7 @@ def open_data_set_as_source(
     format_name, colon, rest = optional_format_and_folder.partition(":")
     selection = selection or foreign.Selection()
     if colon and format_name in prepared.FORMATS:
-        root = Path(rest).expanduser()
+        root = expand_user(rest)
         selection.check(format_name)
         if format_name == "folder":
             return open_image_folder(root)
@@ -681,7 +682,7 @@ def open_data_set_as_source(
             origin=str(root.resolve()),
             selection=selection,
         )
-    root = Path(optional_format_and_folder).expanduser()
+    root = expand_user(optional_format_and_folder)
     if not root.is_dir():
         formats = ", ".join(name for name in prepared.FORMATS if name != "raw")
         raise Damaged(f"{root} is not a folder, or FORMAT:FOLDER with one of {formats}")
