@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.worker import processor_models
+from xfbench.worker import host, processor_models
 
 ARM = "processor\t: 0\nCPU implementer\t: {}\nCPU part\t: {}\n"
 
@@ -56,3 +56,9 @@ def test_model_is_read_in_the_form_of_its_architecture(tmp_path, text, model):
     file = tmp_path / "cpuinfo"
     file.write_text(text)
     assert processor_models.find_model(processor_models.read_processor_fields(file)) == model
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal:\n", "MemTotal: many kB\n"])
+def test_memory_of_unknown_size_is_no_bug(monkeypatch, text):
+    monkeypatch.setattr(host, "read_system_file", lambda path: text)
+    assert host._memory_bytes() == 0
