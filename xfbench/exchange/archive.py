@@ -267,6 +267,6 @@ def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> in
     if reason:
         raise ArchiveError(
             f"{member.name!r} {reason}: the archive is refused; import the file that `xfbench "
-            "results export` wrote, not one that was packed again"
+            "results export` wrote, or unpack this one and import its folder"
         )
     return max_bytes
