@@ -107,15 +107,19 @@ def detect_family(program: str) -> str:
             f"{program} is not on the PATH: load a module with an MPI, install Open MPI or "
             "MPICH, or use --launcher local"
         )
-    try:
-        version_text = output([program, "--version"], timeout=60)
+    failure = None
+    try:  # old versions of Open MPI print their version to standard error
+        version_text = output(["sh", "-c", 'exec "$0" --version 2>&1', program], timeout=60)
     except CommandError as error:
-        raise UnavailableError(f"{program} --version failed: {error}") from error
+        version_text, failure = error.output, error
     families = [
         family
         for family, form in _LINE_BY_FAMILY.items()
         if tool_output.find_matching_lines(version_text, form)
     ]
+    if failure and not families:
+        text = str(failure).removeprefix("sh failed: ")
+        raise UnavailableError(f"{program} --version failed: {text}") from failure
     if len(families) != 1:
         raise UnavailableError(
             f"{program} is not Open MPI, MPICH or Intel MPI: it printed "

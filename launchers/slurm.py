@@ -145,6 +145,7 @@ FINAL_STATES = {
         "ask for more with --mem in a site's script_options",
     ),
     "PREEMPTED": ("failed", "the job was preempted by one of higher priority"),
+    "REVOKED": ("failed", "another cluster of the federation took the job"),
     "TIMEOUT": ("timed_out", "the job reached its time limit: raise it with --job-time"),
 }
 # Reasons why a pending job never starts, with what to do. The request of such a job is wrong.
@@ -153,14 +154,26 @@ PERMANENT_REASONS = {
     "InvalidAccount": "the account does not exist: name another with --account",
     "InvalidQOS": "the job's quality of service (QOS) is not available",
     "PartitionTimeLimit": "the time limit is too long for this queue: shorten it with --job-time",
+    "AssocMaxWallDurationPerJobLimit": "the account allows less time: shorten it with --job-time",
+    "QOSMaxWallDurationPerJobLimit": "the QOS allows less time: shorten it with --job-time",
     "QOSNotAllowed": "the queue does not allow the job's quality of service (QOS)",
 }
 # Reasons why a job may wait for ever, with what is probably wrong.
 SUSPICIOUS_REASONS = {
     "PartitionNodeLimit": "the queue has fewer nodes, or some are down",
     "PartitionConfig": "the queue has no such nodes: fewer threads or ranks per node may fit",
+    "AssocMaxCpuPerJobLimit": "the account allows fewer CPUs: use fewer threads or ranks",
+    "AssocMaxNodePerJobLimit": "the account allows fewer nodes: use a smaller --nodes",
+    "QOSMaxCpuPerJobLimit": "the QOS allows fewer CPUs: use fewer threads or ranks",
+    "QOSMaxNodePerJobLimit": "the QOS allows fewer nodes: use a smaller --nodes",
+    "DependencyNeverSatisfied": "the job waits for a failed one: see script_options",
+    "JobHeldAdmin": "an administrator holds the job: ask why",
+    "JobHeldUser": "the job is held: release it with scontrol release",
+    "launch_failed_requeued_held": "a node failed to start it: see scontrol release",
     "BadConstraints": "no node has what the job asks for: see script_options of the site",
 }
+_JOB_NUMBER = r"[0-9]+([_+]\S+)?"
+_QUEUE_STATES = "PD|CF|R|CG|S|PENDING|CONFIGURING|RUNNING|COMPLETING|SUSPENDED"
 _OUT_OF_MEMORY = re.compile(
     r"^(slurmstepd|srun)\b.* (memory limit|out of memory|oom.kill)", re.I | re.M
 )
@@ -189,7 +202,8 @@ def parse_job_listing(text: str, job_number: str) -> JobState:
 
     If no line describes the job, the state is "" and the reason has what was printed.
     """
-    lines = tool_output.find_matching_lines(text, r"(.*\s)?JobState=.*")
+    one_line_per_job = re.sub(r"\n[ \t]+", " ", text)  # some wrappers drop the option -o
+    lines = tool_output.find_matching_lines(one_line_per_job, r"(.*\s)?JobState=.*")
     for line in lines:
         number = re.match(r"(?:.*?\s)?JobId=(\d+)", line)
         if number is None or number[1] == job_number:
@@ -203,7 +217,7 @@ def parse_job_number(text: str) -> str:
     Raises CommandError if no line, or lines with different numbers, have one of these forms.
     """
     lines = tool_output.find_matching_lines(
-        text, r"(Submitted batch job )?[0-9]+(;\S+)?( on cluster \S+)?"
+        text, r"((\S+: )?Submitted batch job )?[1-9][0-9]*(;\S+)?( on cluster \S+)?"
     )
     numbers = {match[0] for line in lines if (match := re.search("[0-9]+", line))}
     if len(numbers) != 1:
@@ -215,9 +229,14 @@ def parse_job_number(text: str) -> str:
 
 
 def parse_queue(text: str) -> str | None:
-    """Return the first job number in the output of squeue, or None if no line is one."""
-    lines = tool_output.find_matching_lines(text, r"[0-9]+([_+]\S+)?")
-    return lines[0] if lines else None
+    """Return the first job number in the output of squeue, or None if no line is one.
+
+    A wrapper may have its own format: a line with a number and the state of the job.
+    """
+    for form in (_JOB_NUMBER, rf"{_JOB_NUMBER}\s(.*\s)?({_QUEUE_STATES})(\s.*)?"):
+        if lines := tool_output.find_matching_lines(text, form):
+            return lines[0].split()[0]
+    return None
 
 
 def reports_out_of_memory(text: str) -> bool:

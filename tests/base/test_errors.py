@@ -25,6 +25,9 @@ def test_unknown_name_error_suggests_or_lists_names():
     [
         (OSError(errno.ENOSPC, "No space left", "/data/file"), "/data/file: No space left"),
         (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (OSError(errno.EFBIG, "File too large"), "File too large"),
+        (OSError(errno.ESTALE, "Stale file handle", "/nfs/file"), "/nfs/file: Stale file handle"),
+        (OSError(errno.ESHUTDOWN, "Cannot send after shutdown"), "Cannot send after shutdown"),
         (OSError(errno.ENOENT, "No such file", "/data/file"), None),
         (OSError("no number"), None),
     ],

@@ -84,3 +84,13 @@ def test_invalid_content_is_named_with_its_place(tmp_path, text, message):
     with pytest.raises(UsageError) as error:
         toml_files.validate(Study, content, file, text)
     assert str(error.value).startswith(str(file)) and message in str(error.value)
+
+
+def test_a_mark_at_the_beginning_is_skipped_and_other_encodings_are_named(tmp_path):
+    file = tmp_path / "study.toml"
+    file.write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
+    assert toml_files.read_text_and_content(file)[1]["title"] == "text"
+    for encoding in ("utf-16", "latin-1"):
+        file.write_bytes('title = "é"'.encode(encoding))
+        with pytest.raises(UsageError, match=r"study.toml is not a text in UTF-8: .*: save it"):
+            toml_files.read_text_and_content(file)

@@ -1,8 +1,10 @@
 """Tests of the command line: exit statuses, one-line errors, runs and their tables."""
 
+import errno
 import json
 import os
 import pty
+import pwd
 import shlex
 import signal
 import subprocess
@@ -61,6 +63,12 @@ def test_command_help_has_an_example(run_inline, command):
         ("run --python torch=/nonexistent", "no such file"),
         ("run --workload lenet --epochs 2 --steps 2", "exactly one"),
         ("leaderboard --format pdf", "unknown format"),
+        ("machine --read-size 64", "--read-size has no effect here: it needs --read"),
+        ("machine --read . --links", "choose one"),
+        ("data prepare digits --from .", "--from has no effect here"),
+        ("data prepare digits --fit crop", "--fit crop has no effect here: it needs --size"),
+        ("leaderboard --json --format csv", "two forms of output: choose one"),
+        ("verify --json --format markdown", "two forms of output: choose one"),
         ("leaderboard --results nowhere", "xfbench run"),
         ("leaderboard --view speed", "slowdown"),
         ("leaderboard --by xyzzy", "framework_version"),
@@ -93,6 +101,70 @@ def test_the_end_of_a_file_within_xfbench_is_no_interruption(run_inline, monkeyp
     outcome = run_inline("framework", "list")
     assert outcome.returncode == 3
     assert "bug in xfbench: EOFError('compressed file ended early')" in outcome.stderr
+
+
+def test_a_lost_file_server_is_no_closed_pipe(run_inline, monkeypatch):
+    def fail():
+        raise OSError(errno.ESHUTDOWN, "Cannot send after transport endpoint shutdown")
+
+    monkeypatch.setattr(adapter, "list_names", fail)
+    outcome = run_inline("framework", "list")
+    assert outcome.returncode == 1
+    assert "xfbench: Cannot send after transport endpoint shutdown" in outcome.stderr
+
+
+@pytest.mark.parametrize("home", ["/proc", "/sys"])
+def test_a_home_that_cannot_be_written_needs_another_cache(run_inline, monkeypatch, home):
+    monkeypatch.setenv("HOME", home)
+    for name in ("XFBENCH_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    outcome = run_inline("run", *SMALL, "--launches=1", "--no-verify")
+    assert outcome.returncode == 1
+    assert f"xfbench: {home}/.cache: " in outcome.stderr
+    assert "set XFBENCH_HOME to one" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--data", "~nobody-here/set"),
+        ("--python", "reference=~nobody-here/python"),
+    ],
+)
+def test_home_of_an_unknown_user_is_no_bug(run_inline, words):
+    outcome = run_inline("run", *SMALL, *words, "--dry-run")
+    assert outcome.returncode == 2 and "~nobody-here" in outcome.stderr
+    assert "no such user" in outcome.stderr
+
+
+def test_a_user_without_a_home_is_told_to_set_one(run_inline, monkeypatch):
+    def fail(uid):
+        raise KeyError(uid)
+
+    for name in ("HOME", "XFBENCH_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", fail)
+    outcome = run_inline("run", *SMALL, "--dry-run")
+    assert outcome.returncode == 2
+    assert "xfbench: this user has no home folder: set HOME" in outcome.stderr
+
+
+def test_too_little_memory_is_no_bug(run_inline, monkeypatch):
+    def fail():
+        raise MemoryError
+
+    monkeypatch.setattr(adapter, "list_names", fail)
+    outcome = run_inline("framework", "list")
+    assert outcome.returncode == 1 and "may use no more memory" in outcome.stderr
+
+
+def test_a_deleted_working_folder_is_no_bug(run_inline, tmp_path, monkeypatch):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    outcome = run_inline("doctor")
+    assert outcome.returncode == 1 and "the working folder was deleted" in outcome.stderr
 
 
 def test_a_process_exits_with_2_for_a_wrong_command(run_process):

@@ -66,6 +66,20 @@ def test_options_without_effect_are_refused(run_inline, arguments, words):
     assert words in process.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*RUN, "--results", "--dry-run"),
+        (*RUN, "--data", "--steps=5"),
+        ("study", "run", "quick", "--results", "--dry-run"),
+    ],
+)
+def test_an_option_is_no_value_of_another_one(run_inline, words):
+    process = run_inline(*words)
+    assert process.returncode == 2
+    assert process.stderr == f"xfbench: {words[-2]} needs a value, but {words[-1]} is an option\n"
+
+
 def test_more_threads_than_cores_warn_before_the_start(run_inline):
     process = run_inline(*RUN, "--threads", "1000", "--dry-run")
     assert process.returncode == 0

@@ -99,6 +99,8 @@ LOG = "Sun Jul  7 03:08:22 2024 [INFO4] [euid=12,pid=34] plugin: credential adde
             "41236;north\n", "41236", marks=pytest.mark.case("Job number with a cluster name")
         ),
         pytest.param(f"41237\n{BANNER}", "41237"),
+        pytest.param("sbatch: Submitted batch job 41237\n0\n", "41237"),
+        pytest.param("\033[1;32mSubmitted batch job 41238\033[0m\r\n", "41238"),
     ],
 )
 def test_slurm_is_asked_about_the_submitted_job(
@@ -118,6 +120,27 @@ def test_slurm_is_asked_about_the_submitted_job(
     assert [record["reason"] for record in read_records(results_folder)] == [
         f"the job was cancelled (job {number})"
     ]
+
+
+def test_job_that_another_cluster_took_has_ended(install, run_inline, results_folder, monkeypatch):
+    monkeypatch.setattr(job_queue, "_LOOK_SECONDS", 0.01)
+    install("sbatch", "echo 41241")
+    install("squeue", "exit 0")
+    install("scontrol", "echo JobId=41241 JobState=REVOKED Reason=None")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
+    assert completed.returncode == 1
+    [record] = read_records(results_folder)
+    assert record["reason"] == "another cluster of the federation took the job (job 41241)"
+
+
+@pytest.mark.parametrize("line", ["41239", "41239 normal xfbench me PD 0:00 1 (Priority)"])
+def test_job_of_another_results_folder_is_not_followed(install, run_inline, results_folder, line):
+    install("squeue", f"echo Welcome\necho '{line}'")
+    install("sbatch", "echo 41240")
+    completed = run_inline(*RUN, "--launcher=slurm", f"--results={results_folder}")
+    assert completed.returncode == 1
+    assert "job 41239 (xfbench-" in completed.stderr and "scancel 41239" in completed.stderr
+    assert "41240" not in completed.stderr and not read_records(results_folder)
 
 
 def test_sbatch_without_a_number_is_refused_with_its_words(install, run_inline, results_folder):
@@ -213,6 +236,7 @@ def test_printing_modules_set_variables_and_nothing_else(run_with_modules, resul
     [
         "echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2",
         f"{{ echo \"M.c(1):ERROR:105: Unable to locate '$2'\" >&2; {SETS_ROOT}; }}",
+        f"{{ printf 'Loading\\n  \\033[31mERROR\\033[0m: missing prereq\\n'; {SETS_ROOT}; }} >&2",
         "echo loaded",
     ],
 )
@@ -221,6 +245,48 @@ def test_missing_module_is_found_out_without_exit_status(run_with_modules, resul
     assert completed.returncode == 1
     [record] = read_records(results_folder)
     assert record["status"] == "unavailable" and "tool/2.5" in record["reason"]
+
+
+def test_variables_of_modules_may_have_any_bytes(run_with_modules, results_folder):
+    completed = run_with_modules(
+        'module() { [ "$1" = load ] && export NOTE="$(printf "a\\nb\\351")"; return 0; }'
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert read_launch_variables(results_folder)["NOTE"] == "a\nb\udce9"
+    [script] = results_folder.rglob("command.sh")
+    assert b"a\nb\xe9" in script.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (
+            "module() { [ $1 = load ] && { echo 't:ERROR:150: conflicts' >&2; return 1; }; }",
+            "module 'tool/2.5' was not loaded; it printed 't:ERROR:150: conflicts'",
+        ),
+        (
+            "module() { [ $1 = load ] && { echo no licence >&2; exit 3; }; return 0; }",
+            "module tool/2.5 ended the shell with exit status 3; it printed 'no licence'",
+        ),
+        (
+            "echo closed >&2; exit 4",
+            "init.sh ended the shell with exit status 4; it printed 'closed'",
+        ),
+    ],
+)
+def test_what_keeps_a_module_from_loading_is_said(run_with_modules, results_folder, lines, reason):
+    assert run_with_modules(lines).returncode == 1
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and reason in record["reason"]
+
+
+def test_interpreter_is_the_one_of_modules_that_replace_the_path(run_with_modules, results_folder):
+    completed = run_with_modules(
+        'module() { [ "$1" = load ] && export PATH=/opt/missing; return 0; }'
+    )
+    assert completed.returncode == 1
+    [record] = read_records(results_folder)
+    assert record["status"] == "unavailable" and "provide no python3" in record["reason"]
 
 
 @pytest.mark.deep
@@ -268,6 +334,20 @@ def test_mpi_of_another_name_is_used_or_refused_with_advice(
     else:
         assert record["status"] == "unavailable"
         assert version in record["reason"] and "site file" in record["reason"]
+
+
+@pytest.mark.parametrize("how", [">&2", "; exit 1"])
+def test_version_of_mpi_counts_on_any_stream_and_with_any_status(
+    install, run_inline, results_folder, how
+):
+    install(
+        "mpirun",
+        f'if [ "$1" = --version ]; then echo "mpirun (Open MPI) 1.4.5" {how}; exit; fi\n'
+        'while [ "$1" != env ]; do shift; done\n'
+        'OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 exec "$@"',
+    )
+    completed = run_inline(*RUN, "--launcher=mpi", f"--results={results_folder}")
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.deep

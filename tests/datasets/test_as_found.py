@@ -836,6 +836,50 @@ def test_idx_files_are_read_whatever_their_names_say_of_compression(prepare, mni
     assert count_samples(prepare("mnist", root)[0]) == {"train": 3, "test": 2}
 
 
+def test_what_was_not_unpacked_is_named(refuse, tmp_path, mnist):
+    root = mnist(3, 2)
+    plain = root / "train-images-idx3-ubyte"
+    content = plain.read_bytes()
+    plain.write_bytes(b"")
+    assert "train-images-idx3-ubyte is empty: unpack" in refuse("mnist", root)
+    plain.write_bytes(content)
+    inner = tmp_path / "outer" / "MNIST" / "raw"
+    inner.parent.mkdir(parents=True)
+    root.rename(inner)
+    assert f"is {inner} the data set?" in refuse("mnist", tmp_path / "outer")
+    write(tmp_path / "outer" / "cifar-10-binary.tar.gz", b"x")
+    assert "unpack cifar-10-binary.tar.gz first" in refuse("cifar10", tmp_path / "outer")
+    (tmp_path / "other" / "cifar-10-batches-bin").mkdir(parents=True)
+    write(tmp_path / "other" / "cifar-10-batches-bin" / "data_batch_1.bin", b"")
+    assert "is /" in refuse("cifar10", tmp_path / "other")
+
+
+def test_words_in_names_of_folders_tell_splits_from_classes(prepare, refuse, tmp_path, picture):
+    for name in ("seg_train/sea/1.jpg", "seg_test/sea/2.jpg", "seg_pred/3.jpg"):
+        write(tmp_path / "in" / name, picture(1))
+    manifest, messages = prepare("folder", tmp_path / "in")
+    assert manifest["classes"] == ["sea"] and count_samples(manifest) == {"train": 1, "test": 1}
+    assert "seg_pred is left out: its name is of no split" in messages
+    for name in ("toy train/1.jpg", "test tube/2.jpg"):
+        write(tmp_path / "things" / name, picture(1))
+    manifest, _ = prepare("folder", tmp_path / "things", "--to", str(tmp_path / "out 2"))
+    assert manifest["classes"] == ["test tube", "toy train"]
+    write(tmp_path / "twice" / "training_set" / "training_set" / "cat" / "1.jpg", picture(1))
+    write(tmp_path / "twice" / "test_set" / "test_set" / "cat" / "1.jpg", picture(1))
+    assert "has only one class, training_set" in refuse("folder", tmp_path / "twice")
+
+
+def test_images_and_labels_that_may_surprise_are_reported(prepare, refuse, tmp_path, picture):
+    for name in ("0/1.png", "1/1.png", "2/1.png", "10/1.png", "stray.png"):
+        write(tmp_path / "in" / name, picture(1, kind="PNG"))
+    _, messages = prepare("folder", tmp_path / "in")
+    assert "images beside the class folders are left out: 1, such as stray.png" in messages
+    assert "classes are sorted by name: 10 has the label 2" in messages
+    write(tmp_path / "in" / "0" / "1.png", b"")
+    message = refuse("folder", tmp_path / "in", "--to", str(tmp_path / "out 2"))
+    assert "0/1.png: not a complete JPEG or PNG file: it is empty" in message
+
+
 def test_images_of_unknown_formats_are_refused_with_their_first_bytes(refuse, tmp_path, picture):
     write(tmp_path / "in" / "ant" / "1.jpg", b"\0\0\0\x18ftypheic" + bytes(99))
     assert "ant/1.jpg: not a complete JPEG or PNG file: it begins with 00 00 00 18" in refuse(

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import tarfile
 
 import pytest
@@ -301,3 +302,27 @@ def test_an_archive_of_too_many_bytes_in_all_is_refused(store, tmp_path, monkeyp
     assert not target.folder.exists()
     monkeypatch.setattr(archive, "_MAX_BYTES", sum(sizes))
     assert import_into(source, target) == (5, 0, [])
+
+
+def test_an_unpacked_archive_says_how_to_pack_it_again(store, tmp_path, run_inline):
+    folder = tmp_path / "un packed"
+    with tarfile.open(export_all(store, tmp_path / "all.tar")) as tar:
+        tar.extractall(folder, filter="data")
+    (folder / "records" / "._x.json").write_bytes(b"\0\5\x16\7")
+    outcome = run_inline("results", "import", folder, "--results", tmp_path / "there")
+    assert outcome.returncode == 2 and "is an unpacked archive" in outcome.stderr
+    command = outcome.stderr.partition("pack it again: ")[2].strip()
+    subprocess.run(command, shell=True, check=True)
+    source = tmp_path / "records.tar"
+    outcome = run_inline("results", "import", source, "--results", tmp_path / "there")
+    assert outcome.stdout.startswith("5 records imported")
+
+
+def test_hidden_files_of_other_tools_are_no_records(store, run_inline):
+    [first, *_] = store.record_files()
+    for file in (first, *(store.folder / "certificates").glob("*.json")):
+        file.with_name(f"._{file.name}").write_bytes(b"\0\5\x16\7")
+    for words in (("list",), ("validate", store.folder)):
+        options = () if words[0] == "validate" else ("--results", store.folder)
+        outcome = run_inline("results", *words, *options)
+        assert "._" not in outcome.stdout + outcome.stderr

@@ -202,6 +202,25 @@ def test_starts_without_as_many_stops_give_no_time_to_train(read_log):
     assert "line 2: second run_start, no time to train" in completed.stderr
 
 
+def test_attempt_after_a_crash_is_no_rank_of_the_first_attempt(read_log):
+    lines = [
+        format_mllog("run_start", 1),
+        format_mllog("epoch_start", 2, epoch_num=1),
+        format_mllog("run_start", 90),
+        format_mllog("epoch_start", 91, epoch_num=1),
+        format_mllog("epoch_stop", 95, epoch_num=1),
+        format_mllog("run_stop", 99, status="success"),
+    ]
+    figures, _, completed = read_log(lines, status=2)
+    assert not figures
+    assert "line 3: no time per epoch: run_start lies within an epoch" in completed.stderr
+
+
+def test_run_without_a_status_has_not_succeeded(read_log):
+    _, [record], _ = read_log([format_mllog("run_start", 1), format_mllog("run_stop", 9)])
+    assert record.reason == "the run's status is not stated, not success"
+
+
 def test_log_without_figures_names_its_keys(read_log):
     lines = [format_mllog("cache_clear", 1), ":::MLNEW 1 run_start"]
     _, _, completed = read_log(lines, status=2)

@@ -261,6 +261,8 @@ def make_new_case(**fields):
         ("step,seconds\n1,0.5\n", "it begins with 'step,seconds'"),
         (b"\x1f\x8b\x08\x00", "it is compressed with gzip: unpack it"),
         (b"\xff\x00\xfe\x01", "it has binary data"),
+        (b"\xff\xfe\x80\x81", "it has binary data"),
+        (":::MLLOG {}".encode("utf-16-le"), "or a text in UTF-16: convert it to UTF-8"),
     ],
 )
 def test_import_without_figures_says_what_the_file_has(run_inline, tmp_path, content, words):
@@ -281,3 +283,16 @@ def test_texts_that_are_numbers_are_values(import_document):
     [record], completed = import_document(report, status=1)
     assert record.figure.value == 123.4 and record.figure.about.ranks == 8
     assert "latency: the value is not a number: '1,5'" in completed.stderr
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"fail_phase": "sanity", "result": "fail"}, "the test failed in phase sanity"),
+        ({"fail_phase": None, "result": "failure"}, "the test's result is failure"),
+        ({"fail_phase": "performance", "result": "fail"}, None),
+    ],
+)
+def test_figures_of_a_failed_test_have_failed(import_document, fields, reason):
+    [record], _ = import_document(make_report("4.1", make_case({"rate": 3.5}, **fields)))
+    assert record.reason == reason

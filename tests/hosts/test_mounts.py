@@ -78,6 +78,7 @@ main()
         ("lustre 10.1.1.1@o2ib:/my\\\\040work rw,flock", "10.1.1.1@o2ib:/my work"),
         ("gpfs fs\\\\1341 rw,relatime", "fs\\1"),
         ("beegfs beegfs_nodev rw,relatime,cfgFile=/etc/a", "beegfs_nodev"),
+        ("fuse.ceph-fuse ceph-fuse rw,relatime,user_id=0", "ceph-fuse"),
     ],
 )
 def test_file_systems_of_clusters_are_network(tmp_path, fields, source):

@@ -34,6 +34,15 @@ def test_a_job_has_the_state_and_reason_that_scontrol_prints(scontrol):
     assert slurm.query_job_state("7") == JobState("PENDING", "Priority")
 
 
+def test_a_job_in_several_lines_has_the_state_of_its_own_block(scontrol):
+    blocks = [
+        f"JobId={n} JobName=x\n   Priority=1\n   JobState={state} Reason=None"
+        for n, state in ((6, "COMPLETED"), (7, "RUNNING"))
+    ]
+    scontrol("cat <<'END'\n" + "\n\n".join(blocks) + "\nEND")
+    assert slurm.query_job_state("7") == JobState("RUNNING")
+
+
 def test_a_job_that_slurm_has_forgotten_has_no_state(scontrol):
     scontrol("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     assert slurm.query_job_state("7") == JobState()

@@ -215,6 +215,15 @@ def test_each_rank_uses_the_only_gpu_that_its_launcher_shows_it(launch_fake, tmp
     ]
 
 
+@pytest.mark.parametrize("visible", ["NoDevFiles", "-1", "", "-1,0,1"])
+def test_a_list_without_devices_shows_none(launch_fake, monkeypatch, visible):
+    monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    record, folder = launch_fake(device="cuda", adapter={"devices": ["cpu", "cuda"]})
+    assert (record.status, folder.exists()) == ("unavailable", False)
+    assert record.reason == "no NVIDIA device was found here"
+
+
 def test_more_ranks_than_gpus_are_refused_before_the_launch(launch_fake, monkeypatch):
     monkeypatch.setattr(machine, "list_accelerator_models", lambda: ["a GPU", "a GPU"])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -314,6 +323,25 @@ def test_models_are_known_if_nvidia_smi_fails_for_another_device(
     print_from_nvidia_smi(MODELS[0], MESSAGES[3], status=status)
     assert machine.list_accelerator_models() == models
     assert machine.list_accelerator_messages() == [MESSAGES[3]] * len(models)
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [
+        (18, "Failed to initialize NVML: Driver/library version mismatch"),
+        (4, "Failed to initialize NVML: Insufficient Permissions"),
+        (255, "Unknown Error"),
+    ],
+)
+def test_what_keeps_nvidia_smi_from_the_devices_is_said(
+    print_from_nvidia_smi, launch_fake, status, line
+):
+    print_from_nvidia_smi(line, status=status)
+    assert machine.list_accelerator_models() == []
+    [finding] = doctor._check_accelerators()
+    assert finding.state == "warn" and line in finding.detail
+    record, _ = launch_fake(device="cuda", adapter={"devices": ["cpu", "cuda"]})
+    assert record.reason == f"no NVIDIA device was found here: {line}"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,11 @@ def test_condition_matches_the_record(text):
     assert matches_document(text)
 
 
+def test_a_doubled_sign_is_refused_with_the_right_one():
+    with pytest.raises(UsageError, match="--where framework==torch: write one =, as in framework="):
+        parse_conditions(["framework==torch"])
+
+
 @pytest.mark.parametrize(
     "text",
     [

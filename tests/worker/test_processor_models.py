@@ -2,7 +2,7 @@
 
 import pytest
 
-from xfbench.worker import processor_models
+from xfbench.worker import host, processor_models
 
 ARM = "processor\t: 0\nCPU implementer\t: {}\nCPU part\t: {}\n"
 
@@ -18,6 +18,10 @@ ARM = "processor\t: 0\nCPU implementer\t: {}\nCPU part\t: {}\n"
         (ARM.format("0x41", "0xfff"), "ARM part 0xfff"),
         (ARM.format("0x99", "0x1"), "ARM implementer 0x99 part 0x001"),
         (ARM.format("65", "0xd0c"), None),
+        (
+            2 * ARM.format("0x41", "0xd05") + ARM.format("0x41", "0xd0b"),
+            "ARM Cortex-A55 + Cortex-A76",
+        ),
         ("model name\t: ARMv8 Processor rev 0 (v8l)\n" + ARM.format("0x46", "1"), None),
         ("model name\t: ARMv8 Processor rev 0\n" + ARM.format("0x46", "0x001"), "Fujitsu A64FX"),
         (
@@ -52,3 +56,9 @@ def test_model_is_read_in_the_form_of_its_architecture(tmp_path, text, model):
     file = tmp_path / "cpuinfo"
     file.write_text(text)
     assert processor_models.find_model(processor_models.read_processor_fields(file)) == model
+
+
+@pytest.mark.parametrize("text", ["", "MemTotal:\n", "MemTotal: many kB\n"])
+def test_memory_of_unknown_size_is_no_bug(monkeypatch, text):
+    monkeypatch.setattr(host, "read_system_file", lambda path: text)
+    assert host._memory_bytes() == 0

@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from rapidfuzz.distance import DamerauLevenshtein
 
 # Errors of a disk, a quota or a limit of the system, not defects of xfbench.
-_SYSTEM_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
+_SYSTEM_ERRNOS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE),
+    *(errno.ENOMEM, errno.EACCES, errno.EPERM, errno.ENOLCK),
+    # A network file system has lost its server, or a file there.
+    *(errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.EHOSTDOWN, errno.ENOTCONN),
+    errno.ESHUTDOWN,
+}
 
 _MAX_TYPING_ERRORS = 2
 _MAX_LISTED, _NEAREST = 50, 8

@@ -17,8 +17,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import platformdirs
-
+from xfbench.base import paths
 from xfbench.base.errors import UsageError
 from xfbench.base.shared_files import PRIVATE, UnsafeFileError, open_file
 from xfbench.base.terminal_text import say
@@ -57,7 +56,7 @@ def host_hash_of_earlier_versions(name: str) -> str:
 
 def salt_file() -> Path:
     """Return the path of the file with the salt for host names."""
-    return platformdirs.user_config_path("xfbench") / "host-salt"
+    return paths.user_config() / "host-salt"
 
 
 @cache

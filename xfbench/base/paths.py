@@ -18,6 +18,29 @@ from xfbench.base.errors import UsageError
 MAX_DEPTH = 100  # of folders inside each other
 
 
+def expand_user(path: str | Path) -> Path:
+    """Return the path with the home folder in place of "~" or "~USER" at its beginning.
+
+    Raises UsageError if there is no such user, or if the user has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UsageError(f"{path}: no such user, or a user without a home folder") from error
+
+
+def user_config() -> Path:
+    """Return the folder of the user's own settings. Raises UsageError if it is unknown."""
+    return _user_folder("user_config_path")
+
+
+def _user_folder(kind: str) -> Path:
+    try:
+        return Path(getattr(platformdirs, kind)("xfbench"))
+    except RuntimeError as error:  # a user that the system does not know, as in containers
+        raise UsageError("this user has no home folder: set HOME to a folder of yours") from error
+
+
 def cache() -> Path:
     """Return the cache folder: `XFBENCH_HOME`, else `xfbench` in the user's cache folder.
 
@@ -25,11 +48,7 @@ def cache() -> Path:
     the cache.
     """
     override = os.environ.get("XFBENCH_HOME")
-    folder = (
-        Path(override).expanduser().absolute()
-        if override
-        else platformdirs.user_cache_path("xfbench")
-    )
+    folder = expand_user(override).absolute() if override else _user_folder("user_cache_path")
     require_private(folder, "set XFBENCH_HOME to a folder of your own")
     return folder
 
@@ -113,7 +132,7 @@ def is_in_trusted_folder(path: Path) -> bool:
     variable is not an absolute path.
     """
     names = [name for name in os.environ.get("XFBENCH_TRUSTED_FOLDERS", "").split(":") if name]
-    folders = [Path(name).expanduser() for name in names]
+    folders = [expand_user(name) for name in names]
     for folder in folders:
         if not folder.is_absolute():
             raise UsageError(f"XFBENCH_TRUSTED_FOLDERS: {folder} is not an absolute path")
@@ -205,7 +224,7 @@ def results(folder: Path | None = None) -> Path:
 def data() -> Path:
     """Return the folder of prepared data sets: `XFBENCH_DATA`, else `data` in the cache."""
     override = os.environ.get("XFBENCH_DATA")
-    return Path(override).expanduser().absolute() if override else cache() / "data"
+    return expand_user(override).absolute() if override else cache() / "data"
 
 
 def iterate_below(folder: Path) -> Iterator[Path]:

@@ -29,7 +29,8 @@ def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
     Raises UsageError if the file cannot be read, is longer than `MAX_BYTES`, or is invalid.
     """
     try:
-        text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode()
+        # Some editors of Windows begin a file with a mark, which TOML does not know.
+        text = safe_read.read_bytes(file, MAX_BYTES, follow_link=True).decode("utf-8-sig")
         if any(line.count(".") > _MAX_DOTS for line in text.splitlines()):
             raise ValueError(f"a line has more than {_MAX_DOTS} dots")
         content = tomllib.loads(text)
@@ -42,7 +43,9 @@ def read_text_and_content(file: Path) -> tuple[str, dict[str, Any]]:
         raise UsageError(f"{file}: {error.strerror or error}") from error
     except RecursionError as error:
         raise UsageError(f"{file}: it is nested too deeply") from error
-    except ValueError as error:  # invalid TOML or UTF-8, a huge number, or too long
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file} is not a text in UTF-8: {error}: save it as UTF-8") from error
+    except ValueError as error:  # invalid TOML, a huge number, or too long
         raise UsageError(f"{file}: {error}") from error
 
 

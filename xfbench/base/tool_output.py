@@ -10,10 +10,20 @@ import json
 import re
 from typing import Any
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[mK]")
+
+
+def remove_colours(text: str) -> str:
+    """Return `text` without the colours that some programs print to files, too."""
+    return _COLOUR.sub("", text)
+
 
 def find_matching_lines(text: str, form: str) -> list[str]:
-    """Return the lines of `text`, without outer white space, that are `form` from end to end."""
-    lines = (line.strip() for line in re.split(r"[\r\n]+", text))
+    """Return the lines of `text`, without outer white space, that are `form` from end to end.
+
+    Colours are removed.
+    """
+    lines = (line.strip() for line in re.split(r"[\r\n]+", remove_colours(text)))
     return [line for line in lines if re.fullmatch(form, line)]
 
 

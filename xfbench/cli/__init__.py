@@ -5,6 +5,7 @@ A command imports its modules only when it runs. So `--help` needs little time.
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import tempfile
@@ -44,6 +45,7 @@ _INTERRUPTED_STATUS = 130
 _SIGTERM_STATUS = 128 + signal.SIGTERM
 _INTERNAL_ERROR_STATUS = 3
 _MAX_LINE_CHARS = 4000
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 # The base class of typer's usage errors, looked up because typer has its own copy of click.
 ParseError: type[Exception] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -155,7 +157,9 @@ def _run_command_and_report_errors(received_signals: Sequence[int]) -> int:
         if received_signals:
             return _print_error("ended by SIGTERM; finished work is kept", _SIGTERM_STATUS)
         return _print_error("interrupted; finished work is kept", _INTERRUPTED_STATUS)
-    except BrokenPipeError:
+    except BrokenPipeError as error:
+        if error.errno == errno.ESHUTDOWN:  # Python's name also for a lost file server
+            return _print_unexpected_error(error)
         sys.stderr.close()
         return 0
     except Exception as error:
@@ -173,8 +177,14 @@ def _print_unexpected_error(error: Exception) -> int:
 
     if isinstance(error, WorkloadError):
         return _print_error(str(error), 2)
+    if isinstance(error, MemoryError):
+        return _print_error("this process may use no more memory: see ulimit -v, or free some", 1)
+    if isinstance(error, OSError) and (cache_message := _describe_cache_error(error)):
+        return _print_error(cache_message, 1)
     if isinstance(error, OSError) and (system_message := disk_or_limit_error_message(error)):
         return _print_error(f"{system_message}; finished work is kept: continue with --resume", 1)
+    if isinstance(error, FileNotFoundError) and not _has_working_folder():
+        return _print_error("the working folder was deleted: change to another folder", 1)
     with tempfile.NamedTemporaryFile(
         "w", prefix="xfbench-", suffix=".log", delete=False, encoding="utf-8"
     ) as log:
@@ -182,6 +192,29 @@ def _print_unexpected_error(error: Exception) -> int:
     return _print_error(
         f"bug in xfbench: {error!r}; details in {Path(log.name)}", _INTERNAL_ERROR_STATUS
     )
+
+
+def _describe_cache_error(error: OSError) -> str | None:
+    """Return the message for an error of the cache folder; None for any other error."""
+    try:
+        folder, file = paths.cache(), Path(str(error.filename or ""))
+    except XfbenchError:
+        return None
+    is_above = file in (folder, *folder.parents)
+    is_refused = error.errno in _REFUSALS and (is_above or folder in file.parents)
+    if not is_refused and not (error.errno == errno.ENOENT and is_above):
+        return None
+    return (
+        f"{file}: {error.strerror}: xfbench needs a cache folder to write to: set XFBENCH_HOME "
+        "to one"
+    )
+
+
+def _has_working_folder() -> bool:
+    try:
+        return Path.cwd().is_dir()
+    except FileNotFoundError:
+        return False
 
 
 def _print_error(message: str, status: int) -> int:

@@ -151,6 +151,8 @@ def prepare(
         )
     if classes and name != "imagenet":
         raise errors.UsageError("--classes works only with imagenet")
+    if source is not None and name == "digits":
+        raise errors.UsageError("--from has no effect here: digits come with xfbench")
     settings = _parse_preprocessing_settings(format, size, fit, encode)
     with _raise_data_errors_as_usage_errors():
         if source is None or name == "digits":
@@ -330,6 +332,8 @@ def _parse_preprocessing_settings(
     ):
         if value not in choices:
             raise errors.unknown_name_error(kind, value, choices)
+    if fit == "crop" and size is None:
+        raise errors.UsageError("--fit crop has no effect here: it needs --size")
     return {
         "size": preparing.parse_height_and_width(size),
         "fit": fit,

@@ -17,6 +17,7 @@ from xfbench.cli.options import (
     RecordFilterOption,
     ResultsOption,
     check_listed_names,
+    choose_output_format,
     fail_without_match,
     parse_list,
     parse_record_filters,
@@ -145,7 +146,7 @@ def leaderboard(
     field_names = parse_list(fields, str, "--fields") or ()
     _check_choices(format, view, published, reference, workload_names or ())
     group_fields = best.parse_group_fields(by)
-    output_format = "json" if as_json else format
+    output_format = choose_output_format(as_json, format)
     layout = _choose_layout(output_format, view, field_names, group_fields, wide, caption, label)
     [target_accuracy] = parse_list(accuracy, quantities.parse_share, "--accuracy") or [
         boards.TARGET_ACCURACY

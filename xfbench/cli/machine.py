@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from xfbench.base.errors import UsageError
 from xfbench.base.terminal_text import print_legibly as print
 from xfbench.base.terminal_text import terminal_width
 from xfbench.cli.options import JsonOption
 
 _MIB = 2**20
+_READ_SIZE_MIB = 256
 
 
 def machine(
@@ -32,7 +34,7 @@ def machine(
             metavar="MIB",
             help="MiB to read in each round of --read.",
         ),
-    ] = 256,
+    ] = _READ_SIZE_MIB,
     links: Annotated[
         bool,
         typer.Option(
@@ -50,6 +52,10 @@ def machine(
     With --read, show the storage of a folder instead. If the folder has a data set, its files are
     read. In any other folder a temporary file is written, read and deleted.
     """
+    if read is not None and links:
+        raise UsageError("--read and --links measure different things: choose one")
+    if read is None and size_mib != _READ_SIZE_MIB:
+        raise UsageError("--read-size has no effect here: it needs --read")
     if read is not None:
         _measure_and_print_read_speed(read, size_mib * _MIB, as_json)
     elif links:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -263,7 +264,19 @@ def parse_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class GroupedCommand(typer.core.TyperCommand):
-    """A command whose help groups its options by `rich_help_panel`."""
+    """A command that launches. Its help groups its options by `rich_help_panel`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError if an option has another one in place of a value.
+
+        Without this check, `--results --dry-run` would launch everything.
+        """
+        options = {name: each for each in self.get_params(ctx) for name in each.opts}
+        for name, value in pairwise(args):
+            takes_value = name in options and not getattr(options[name], "is_flag", True)
+            if takes_value and value.partition("=")[0] in options and value.startswith("--"):
+                raise UsageError(f"{name} needs a value, but {value} is an option")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options, each group below its title."""
@@ -336,6 +349,13 @@ def parse_interpreters(pairs: list[str] | None) -> dict[str, Path]:
             )
         interpreters[name] = plan_builder.resolve_interpreter(name, path)
     return interpreters
+
+
+def choose_output_format(as_json: bool, format_name: str) -> str:
+    """Return the format of --json and --format. Raises UsageError if they contradict each other."""
+    if as_json and format_name not in ("text", "json"):
+        raise UsageError(f"--json and --format {format_name} are two forms of output: choose one")
+    return "json" if as_json else format_name
 
 
 def check_output_file(output: Path, suffixes: Sequence[str]) -> None:

@@ -651,13 +651,14 @@ def _parse_study_size(text: str | None) -> Size | None:
 
 def _parse_media(pairs: Sequence[str] | None) -> dict[str, Path]:
     from xfbench.base.errors import UsageError
+    from xfbench.base.paths import expand_user
 
     folder_by_name = {}
     for pair in pairs or ():
         name, equals, folder = pair.partition("=")
         if not name or not equals or not folder:
             raise UsageError(f"--medium {pair}: expected NAME=DIR, such as nvme=/scratch")
-        folder_by_name[name] = Path(folder).expanduser()
+        folder_by_name[name] = expand_user(folder)
     return folder_by_name
 
 

@@ -14,6 +14,7 @@ from xfbench.base.terminal_text import say
 from xfbench.cli.options import (
     FRAMEWORKS,
     WORKLOADS,
+    choose_output_format,
     framework_option,
     parse_list,
     parse_options,
@@ -145,6 +146,7 @@ def verify(
         raise errors.unknown_name_error("format", format, verdicts.FORMATS)
     values = parse_options(options)
     as_json, dry_run = values.pop("json", False), values.pop("dry_run", False)
+    output_format = choose_output_format(as_json, format)
     time_limit = values.pop("time_limit", reference.TIME_LIMIT)
     names = (framework or FRAMEWORKS, workload, kernel)
     chosen = {"framework": framework, "workload": workload, "kernel": kernel, "again": again}
@@ -163,7 +165,7 @@ def verify(
     answers = verdicts.verify_requests(
         requests, interpreters, seeds, again, time_limit, say, store, batch_sizes
     )
-    _print_answers_exit_if_different(answers, "json" if as_json else format)
+    _print_answers_exit_if_different(answers, output_format)
 
 
 def _refuse_options_of_the_other_mode(

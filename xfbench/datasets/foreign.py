@@ -126,7 +126,7 @@ def recognize_format(root: Path) -> str | None:
     files = [
         path
         for folder in folders
-        if folder == root or (folder / "data.mdb").is_file() or any(_find_words(folder.name))
+        if folder == root or (folder / "data.mdb").is_file() or any(find_words(folder.name))
         for path in folder.iterdir()
         if not is_left_behind(path.name) and not path.is_dir()
     ]
@@ -314,13 +314,13 @@ def _split_word(name: str) -> str | None:
 
     Raises Damaged if the name has a word for training and one for tests.
     """
-    train, test = _find_words(name)
+    train, test = find_words(name)
     if train and test:
         raise Damaged(f"{name} has the words {train} and {test} in its name: rename it")
     return train or test
 
 
-def _find_words(name: str) -> tuple[str | None, str | None]:
+def find_words(name: str) -> tuple[str | None, str | None]:
     """Return the word for training in a name, and the word for tests. None if there is none."""
     words = re.findall("[a-z]+", name.lower())
     train, test = (next((w for w in words if w in names), None) for names in (TRAIN, TEST))

@@ -65,7 +65,7 @@ def find_data_set(name_or_folder: str) -> PreparedDataSet:
     unless exactly one data set matches.
     """
     if "/" in name_or_folder or name_or_folder.startswith((".", "~")):
-        folder = Path(name_or_folder).expanduser().absolute()
+        folder = paths.expand_user(name_or_folder).absolute()
         try:
             return PreparedDataSet(folder, Manifest.read(folder))
         except Damaged as error:

@@ -23,6 +23,7 @@ import numpy as np
 from PIL import Image
 
 from xfbench.base.errors import UsageError
+from xfbench.base.paths import expand_user
 from xfbench.base.shared_files import open_file
 from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
@@ -215,9 +216,11 @@ def _read_idx(root: Path, name: str, dimensions: int, magic: int) -> np.ndarray:
             gzip.GzipFile(fileobj=stored) if _is_compressed(path, magic) else stored as file,
         ):
             start = file.read(4 * count)
+            if not start:
+                raise Damaged(f"{path} is empty: unpack or download it again")
             header = np.frombuffer(start[: len(start) // 4 * 4], ">u4").astype(np.int64)
             if not len(header) or header[0] != magic:
-                first_word = header[0] if len(header) else "nothing"
+                first_word = header[0] if len(header) else start.hex(" ")
                 raise Damaged(f"{path} starts with {first_word}, not {magic}: is it another file?")
             value_count = prod(header[1:].tolist())
             values = np.frombuffer(_read_at_most(file, min(value_count, _MAX_BYTES) + 1), np.uint8)
@@ -301,16 +304,21 @@ def open_image_folder(root: Path) -> Source:
     `root` contains class folders, or a folder `train` that contains class folders. If `train`
     exists, test images may be in class folders of `test`, `val` or another name in `foreign.TEST`.
     """
-    train, *unused = _find_folders(root, foreign.TRAIN) or [root]
-    tests = _find_folders(root, foreign.TEST)
+    trains, tests, other_folders = _find_split_folders(root)
+    train, *unused = trains or [root]
     if train == root:
         if tests and any(path.is_dir() for path in tests[0].iterdir()):
             raise Damaged(f"{root} has the folder {tests[0].name}, but no folder train")
         tests = []
     classes = _list_classes(train)
     remarks = [_describe_class_folders(root, train, classes, tests[0] if tests else None)]
+    if all(name.isdecimal() for name in classes) and classes != sorted(classes, key=int):
+        number, name = next((n, each) for n, each in enumerate(classes) if n != int(each))
+        remarks.append(f"{train}: classes are sorted by name: {name} has the label {number}")
     remarks += [f"{path} is left out: {train.name} has the training images" for path in unused]
     remarks += [f"{path} is left out: {tests[0].name} has the test images" for path in tests[1:]]
+    if train != root:
+        remarks += [f"{path} is left out: its name is of no split" for path in other_folders]
     splits: dict[Split, Sequence[Sample]] = {
         "train": _samples_of_class_folders(train, classes, classes, remarks)
     }
@@ -329,6 +337,29 @@ def open_image_folder(root: Path) -> Source:
         remarks=tuple(remarks),
         origin=str(root.resolve()),
     )
+
+
+def _find_split_folders(root: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """Return the folders in `root` with training images, those with test images, and all others.
+
+    If no folder has the name of a split, such as train, the words in the names count, as in
+    seg_train. A class may have such a word in its name, but it has images besides folders.
+    """
+    folders = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    folders = sorted(path for path in folders if not folder.is_left_behind(path.name))
+    trains, tests = (_find_folders(root, names) for names in (foreign.TRAIN, foreign.TEST))
+    if not trains and not tests:
+        words = {path: foreign.find_words(path.name) for path in folders if not _has_images(path)}
+        trains = [path for path, (train, test) in words.items() if train and not test]
+        tests = [path for path, (train, test) in words.items() if test and not train]
+        if not trains or not tests:
+            trains, tests = [], []
+    return trains, tests, [path for path in folders if path not in (*trains, *tests)]
+
+
+def _has_images(root: Path) -> bool:
+    """Return whether a folder has images, beside those in folders."""
+    return any(path.name.lower().endswith(_SUFFIXES) and path.is_file() for path in root.iterdir())
 
 
 def _find_folders(root: Path, names: Sequence[str]) -> list[Path]:
@@ -385,6 +416,13 @@ def _samples_of_class_folders(
     """
     if foreign := sorted(set(folder.list_class_names(root)) - set(known_classes)):
         raise Damaged(f"{root} has the class {foreign[0]}, which has no training images")
+    files = (path for path in root.iterdir() if path.name.lower().endswith(_SUFFIXES))
+    stray = [path for path in files if not folder.is_left_behind(path.name) and path.is_file()]
+    if stray:
+        remarks.append(
+            f"{root}: images beside the class folders are left out: {len(stray)}, such as "
+            f"{min(stray).name}"
+        )
     listed: list[tuple[str, int]] = []
     left_out: list[str] = []
     empty_classes = []
@@ -621,7 +659,7 @@ def open_data_set_as_source(
     format_name, colon, rest = optional_format_and_folder.partition(":")
     selection = selection or foreign.Selection()
     if colon and format_name in prepared.FORMATS:
-        root = Path(rest).expanduser()
+        root = expand_user(rest)
         selection.check(format_name)
         if format_name == "folder":
             return open_image_folder(root)
@@ -644,7 +682,7 @@ def open_data_set_as_source(
             origin=str(root.resolve()),
             selection=selection,
         )
-    root = Path(optional_format_and_folder).expanduser()
+    root = expand_user(optional_format_and_folder)
     if not root.is_dir():
         formats = ", ".join(name for name in prepared.FORMATS if name != "raw")
         raise Damaged(f"{root} is not a folder, or FORMAT:FOLDER with one of {formats}")
@@ -728,6 +766,30 @@ PUBLISHED: dict[str, Callable[[Path], Source]] = {
 }
 
 
+# Where archives and other tools put each data set below the folder that a user may name instead.
+_NESTED = {
+    "mnist": ("*/train-images*", "*/raw/train-images*"),
+    "cifar10": ("*/data_batch_1.bin",),
+    "imagenet": ("*/train", "Data/CLS-LOC/train", "ILSVRC/Data/CLS-LOC/train"),
+}
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".rar")
+
+
+def _find_place(name: str, root: Path) -> str | None:
+    """Return where the data set `name` is instead of the top of the folder `root`, as a question.
+
+    Returns None if the folder has a file or folder of the data set at its top, or none at all.
+    """
+    patterns = _NESTED.get(name, ())
+    if not root.is_dir() or any(any(root.glob(Path(each).name)) for each in patterns):
+        return None
+    places = sorted({path.parent for each in patterns for path in root.glob(each)})
+    if places:
+        return f"is {places[0]} the data set?"
+    archives = sorted(path.name for path in root.iterdir() if path.name.endswith(_ARCHIVES))
+    return f"unpack {archives[0]} first" if archives else None
+
+
 def open_published(name: str, root: Path, class_count: int | None = None) -> Source:
     """Open the data set `name` of PUBLISHED in the folder `root`.
 
@@ -737,6 +799,8 @@ def open_published(name: str, root: Path, class_count: int | None = None) -> Sou
     try:
         return open_imagenet(root, class_count) if class_count else PUBLISHED[name](root)
     except Damaged as error:
+        if hint := _find_place(name, root):
+            raise Damaged(f"{error}: {hint}") from error
         is_other = root.is_dir() and not _has_folders_with_images(root)
         if not is_other or not (format_name := foreign.recognize_format(root)):
             raise

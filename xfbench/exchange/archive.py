@@ -265,5 +265,8 @@ def _check_member(member: tarfile.TarInfo, earlier_names: Collection[str]) -> in
     elif not 0 <= member.size <= max_bytes:
         reason = "exceeds the limits of an archive of records"
     if reason:
-        raise ArchiveError(f"{member.name!r} {reason}: the archive is refused")
+        raise ArchiveError(
+            f"{member.name!r} {reason}: the archive is refused; import the file that `xfbench "
+            "results export` wrote, or unpack this one and import its folder"
+        )
     return max_bytes

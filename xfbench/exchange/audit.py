@@ -145,7 +145,7 @@ def validate_results(path: Path) -> tuple[int, list[Defect]]:
 def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFile]:
     folder_store = results_folder.Store(folder)
     for path in sorted(paths.iterate_below(folder / "records")):
-        if path.suffix != ".json":
+        if path.suffix != ".json" or path.name.startswith("."):
             continue
         yield from _single_file(path, defects)
         if (
@@ -157,7 +157,7 @@ def _files_of_folder(folder: Path, defects: list[Defect]) -> Iterator[_AuditedFi
     for path in folder_store.packs():
         yield from _lines_of_pack(path, defects)
     for name in ("certificates", tuning_results.FOLDER):
-        for path in sorted((folder / name).glob("*.json")):
+        for path in sorted((folder / name).glob("[!.]*.json")):
             yield from _single_file(path, defects)
 
 

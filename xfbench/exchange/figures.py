@@ -134,6 +134,8 @@ def _describe_content(file: File) -> str:
     for beginning, description in _BEGINNINGS.items():
         if file.content.startswith(beginning):
             return description
+    if b"\0" in file.content[:_MAX_TEXT_CHARACTERS]:
+        return "it has binary data, or a text in UTF-16: convert it to UTF-8"
     try:
         text = file.content.decode("utf-8-sig").strip()
     except UnicodeDecodeError:

@@ -7,6 +7,7 @@ was run on another machine is read by `xfbench/bundle.py`.
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,11 @@ def import_source(
     """
     if submission.is_submission(source):
         return _import_submission(source, target, warn, inform)
+    if _is_unpacked_archive(source):
+        raise UsageError(
+            f"{source} is an unpacked archive: import the archive itself, or pack it again: "
+            f"cd {shlex.quote(str(source))} && tar cf ../records.tar */*.json manifest.json"
+        )
     if is_results_folder(source):
         counts = merging.merge_stores([Store(source)], target, warn, inform=inform)
         inform(
@@ -59,6 +65,13 @@ def import_source(
         _say_defects(source, inform)
         return counts
     return figures.import_figures(source, target, warn, inform)
+
+
+def _is_unpacked_archive(source: Path) -> bool:
+    """Return whether a folder has the files of an archive, which are not those of a folder."""
+    records = source / "records"
+    has_manifest = (source / "manifest.json").is_file() and records.is_dir()
+    return has_manifest and not any(path.is_dir() for path in records.iterdir())
 
 
 def _import_submission(

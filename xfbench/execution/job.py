@@ -467,12 +467,13 @@ def _write_commands_for_manual_rerun(
             request.nodes, request.ranks, request.threads, site.gpu_options_for(request.device)
         )
         preamble = _RERUN_IN_ALLOCATION.replace("{command}", f"{allocation} sh command.sh")
-    write_file(
-        folder / "command.sh",
+    script = (
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
-        f'{preamble}cd "$(dirname "$0")" || exit\n{last}\n',
-        permissions=0o777,
+        f'{preamble}cd "$(dirname "$0")" || exit\n{last}\n'
     )
+    # Variables, such as those of modules, may contain bytes that are not UTF-8.
+    content = script.encode("utf-8", "surrogateescape")
+    write_file(folder / "command.sh", content, permissions=0o777)
 
 
 def _is_in_slurm_job(command: processes.Command) -> bool:

@@ -291,12 +291,19 @@ def submit_or_find_job(
     - `plan`: the part of `whole_plan` that lacks records.
     - `after`: number of the job that has to end before, so that they do not disturb each other.
 
-    Raises CommandError with Slurm's message if Slurm rejects the job.
+    Raises CommandError with Slurm's message if Slurm rejects the job. Raises UnavailableError if
+    the queue has such a job for another results folder.
     """
     paths.make_folder(job.folder)
     store.require_private(f"jobs/{job.folder.name}")
     with locks.exclusive(job.folder / "lock", "submits this job"):
         number = slurm.find_job_number(job.name)
+        if number and not (job.folder / _BEFORE).exists():
+            raise errors.UnavailableError(
+                f"job {number} ({job.name}) is in the queue, but was not submitted for "
+                f"{store.folder}, or this folder was deleted: wait until it ends, or end it "
+                f"(scancel {number})"
+            )
         if number:
             say(f"job {number} ({job.name}) is in the queue already: following it")
         else:

@@ -115,7 +115,9 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
         return None
     gpus_here = machine.count_visible_gpus() if request.launcher != "slurm" else None
     if gpus_here == 0:
-        return "unavailable", "no NVIDIA device was found here"
+        messages = machine.list_accelerator_messages()
+        reason = f"no NVIDIA device was found here{f': {messages[0]}' if messages else ''}"
+        return "unavailable", reason
     site, per_node = sites.load_site(request.site), request.ranks // request.nodes
     gpus = gpus_here if request.launcher == "local" else site.gpus
     if gpus and gpus < per_node and not site.share_gpus:

@@ -6,6 +6,7 @@ the same host. `doctor.py` checks the host. `conditions.py` reads other activity
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -22,10 +23,13 @@ from xfbench.model.record import Machine
 from xfbench.worker import host, nvml
 
 _MICROARCHITECTURE_FACTS = ("architecture", "vendor", "flags")
+_DEVICE = re.compile(r"\+?\d+|(GPU|MIG)-.+")  # in CUDA_VISIBLE_DEVICES
 _MAX_MODEL_LENGTH = 96  # NVML's longest name of a device
 # nvidia-smi lists the models and fails if a power cable is missing, the infoROM of a device is
 # corrupted, or a device is lost.
 _STATUS_WITH_MODELS = (8, 14, 15)
+# There may be devices, but nvidia-smi may not use them, or not with the loaded driver.
+_STATUS_WITH_MESSAGE = (4, 10, 18, 255)
 
 
 @cache
@@ -97,7 +101,7 @@ def usable_cores() -> int:
 @cache
 def list_accelerator_models() -> list[str]:
     """Return the models of this host's NVIDIA devices. Without a driver, the list is empty."""
-    return [line for line in _query_accelerator_models() if not _is_sentence(line)]
+    return _query_accelerators()[0]
 
 
 @cache
@@ -106,18 +110,23 @@ def list_accelerator_messages() -> list[str]:
 
     The sentence that there are no devices is left out.
     """
-    lines = filter(_is_sentence, _query_accelerator_models())
+    lines = _query_accelerators()[1]
     return [line for line in lines if not line.lower().startswith("no devices")]
 
 
-def _query_accelerator_models() -> list[str]:
+def _query_accelerators() -> tuple[list[str], list[str]]:
+    """Return the models of devices and the messages that nvidia-smi prints."""
+    has_models = True
     try:
         listing = processes.output(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout=30
         )
     except processes.CommandError as error:
-        listing = error.output if error.status in _STATUS_WITH_MODELS else ""
-    return [line.strip() for line in listing.splitlines() if line.strip()]
+        has_models = error.status in _STATUS_WITH_MODELS
+        listing = error.output if has_models or error.status in _STATUS_WITH_MESSAGE else ""
+    lines = [line.strip() for line in listing.splitlines() if line.strip()]
+    models = [line for line in lines if has_models and not _is_sentence(line)]
+    return models, [line for line in lines if line not in models]
 
 
 def _is_sentence(line: str) -> bool:
@@ -155,7 +164,9 @@ def count_visible_gpus() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return count
-    return min(count, len([name for name in visible.split(",") if name.strip()]))
+    # CUDA ignores all entries from the first that names no device, such as "-1" or "NoDevFiles".
+    entries = itertools.takewhile(_DEVICE.fullmatch, (name.strip() for name in visible.split(",")))
+    return min(count, sum(1 for _ in entries))
 
 
 def list_accelerator_processes() -> list[str]:

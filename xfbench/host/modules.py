@@ -24,6 +24,7 @@ _NO_INIT = 77
 # Modules and start-up files print to both streams, so the variables go to files. Nor does an exit
 # status say whether a module was loaded: `_is_loaded` judges what each `module load` changed.
 _LOAD = """
+xfbench_env=$(type -P env)
 xfbench_folder=$1
 shift
 source "$1"
@@ -33,12 +34,12 @@ shift
 while [ "$1" != -- ]; do module use "$1" || exit 77; shift; done
 shift
 xfbench_number=0
-env -0 >"$xfbench_folder/0"
+"$xfbench_env" -0 >"$xfbench_folder/0"
 for name in "$@"; do
     xfbench_number=$((xfbench_number + 1))
     module load "$name" 2>"$xfbench_folder/$xfbench_number.err"
     echo "$?" >"$xfbench_folder/$xfbench_number.status"
-    env -0 >"$xfbench_folder/$xfbench_number"
+    "$xfbench_env" -0 >"$xfbench_folder/$xfbench_number"
 done
 exit 0
 """
@@ -55,8 +56,9 @@ _IGNORED_PREFIXES = (
     *("BASH_FUNC", "SHLVL", "PWD", "OLDPWD", "_="),
 )
 _ERROR = re.compile(
-    r"^(\S*\bERROR:|.*Unable to locate a modulefile|Lmod has detected the following error)", re.M
+    r"^\s*(\S*\bERROR:|.*Unable to locate a modulefile|Lmod has detected the following error)", re.M
 )
+_UNKNOWN_MODULE = re.compile(r"Unable to locate|unknown|not found|no such", re.IGNORECASE)
 
 
 @cache
@@ -101,11 +103,11 @@ def _load_into_files(
         purged = before = _read_variables(folder / "0")
         for number, name in enumerate(module_names, 1):
             after = _read_variables(folder / str(number))
-            stderr = (folder / f"{number}.err").read_text(errors="replace")
-            status = (folder / f"{number}.status").read_text(errors="replace").strip()
+            stderr = _read_text(folder / f"{number}.err")
+            status = _read_text(folder / f"{number}.status")
             if not _is_loaded(name, before, after, status == "0" and not _ERROR.search(stderr)):
                 raise UnavailableError(
-                    _missing_module_message(init_file, module_folders, name, stderr)
+                    _failed_module_message(init_file, module_folders, name, stderr)
                 )
             before = after
         return purged, before
@@ -118,7 +120,28 @@ def _load_into_files(
             raise UnavailableError(
                 f"{init_file} or a folder in modules.path cannot be read"
             ) from error
+        if error.status is not None:
+            raise UnavailableError(
+                _describe_ended_shell(folder, init_file, module_names, error)
+            ) from error
         raise UnavailableError(f"cannot load modules {' '.join(module_names)}: {error}") from error
+
+
+def _describe_ended_shell(
+    folder: Path, init_file: str, module_names: tuple[str, ...], error: CommandError
+) -> str:
+    """Return which start-up file or module ended the shell that wrote to `folder`."""
+    number = sum((folder / str(number)).exists() for number in range(len(module_names) + 1))
+    name = f"module {module_names[number - 1]}" if number else init_file
+    stderr = _read_text(folder / f"{number}.err") if number else ""
+    printed = stderr or str(error).removeprefix("bash failed: ")
+    return f"{name} ended the shell with exit status {error.status}" + (
+        f"; it printed {tool_output.quote_output(printed)}" if printed else ""
+    )
+
+
+def _read_text(path: Path) -> str:
+    return tool_output.remove_colours(path.read_text(errors="replace")).strip()
 
 
 def _read_variables(path: Path) -> dict[str, str]:
@@ -157,7 +180,10 @@ def find_interpreter(variables: dict[str, str], python: str) -> Path:
     return Path(path)
 
 
-def _missing_module_message(init: str, folders: Sequence[str], name: str, stderr: str) -> str:
+def _failed_module_message(init: str, folders: Sequence[str], name: str, stderr: str) -> str:
+    printed = f"; it printed {tool_output.quote_output(stderr)}" if stderr else ""
+    if stderr and not _UNKNOWN_MODULE.search(stderr):
+        return f"module {name!r} was not loaded{printed}"
     try:
         listing = _run_bash(_LIST, init, *folders)
     except CommandError:
@@ -168,7 +194,6 @@ def _missing_module_message(init: str, folders: Sequence[str], name: str, stderr
         for module in available
         if module and not module.endswith((":", "/")) and " " not in module
     ]
-    printed = f"; it printed {tool_output.quote_output(stderr)}" if stderr.strip() else ""
     return f"{errors.unknown_name_error('module', name, available)} (see `module spider`){printed}"
 
 

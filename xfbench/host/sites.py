@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import platformdirs
 from pydantic import BaseModel, ConfigDict, Field
 
 from xfbench.base import errors, paths, toml_files
@@ -155,7 +154,7 @@ class Site(_Table):
 
 def user_sites_folder() -> Path:
     """Return the folder of the user's site files."""
-    return platformdirs.user_config_path("xfbench") / "sites"
+    return paths.user_config() / "sites"
 
 
 def site_files() -> dict[str, Path]:

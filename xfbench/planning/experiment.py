@@ -13,7 +13,6 @@ from math import gcd, prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import platformdirs
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from xfbench.base import errors, paths, toml_files
@@ -116,8 +115,8 @@ def user_studies_folder() -> Path:
     """
     chosen = os.environ.get("XFBENCH_STUDIES")
     if chosen:
-        return Path(chosen).expanduser().absolute()
-    return platformdirs.user_config_path("xfbench") / "studies"
+        return paths.expand_user(chosen).absolute()
+    return paths.user_config() / "studies"
 
 
 def built_in_and_user_experiment_files() -> dict[str, Path]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xfbench.base import errors, revisions
+from xfbench.base import errors, paths, revisions
 from xfbench.environments import environment
 from xfbench.model import adapter, settings
 from xfbench.model.plan import Plan, Submission
@@ -173,7 +173,7 @@ def resolve_interpreter(key: str, interpreter_file: str | Path) -> Path:
         raise errors.UsageError(
             f"--python {key}={interpreter_file}: a name has letters, digits, '.', '-' and '_'"
         )
-    interpreter_path = Path(interpreter_file).expanduser().absolute()
+    interpreter_path = paths.expand_user(interpreter_file).absolute()
     if not interpreter_path.is_file():
         raise errors.UsageError(f"--python {key}={interpreter_file}: no such file")
     return interpreter_path

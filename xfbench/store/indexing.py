@@ -390,7 +390,11 @@ def _ids_in_folder(folder: Path) -> set[str]:
             names = [entry.name for entry in entries]
     except OSError:
         return set()
-    return {name.removesuffix(".json") for name in names if name.endswith(".json")}
+    return {
+        name.removesuffix(".json")
+        for name in names
+        if name.endswith(".json") and not name.startswith(".")  # such as ._ files of macOS
+    }
 
 
 def _add_files(intake: _Intake, folder: Path, identities: Iterable[str]) -> None:

@@ -205,8 +205,11 @@ class Store:
         return missing
 
     def record_files(self) -> Iterator[Path]:
-        """Return the paths of the files that should each contain one record."""
-        return (self.folder / "records").glob("??/*.json")
+        """Return the paths of the files that should each contain one record.
+
+        Hidden files are left out: other tools leave them, such as the `._` files of macOS.
+        """
+        return (self.folder / "records").glob("??/[!.]*.json")
 
     def packs(self) -> list[Path]:
         """Return the paths of all packs, sorted by name."""

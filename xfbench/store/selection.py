@@ -263,6 +263,8 @@ def _parse_condition(text: str) -> Condition:
             "such as request.threads>=2"
         )
     name, comparison, value = match.groups()
+    if comparison == "=" and value.startswith("="):
+        raise UsageError(f"--where {text}: write one =, as in {name}={value.lstrip('= ')}")
     if not value.isprintable() and any("\ud800" <= character <= "\udfff" for character in value):
         raise UsageError(f"--where {name}: the value is not valid text")
     known_fields = record_fields()

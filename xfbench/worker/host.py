@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -51,5 +52,6 @@ def nvidia_device_models(folder: Path = Path("/proc/driver/nvidia/gpus")) -> lis
 
 
 def _memory_bytes() -> int:
-    lines = (read_system_file(Path("/proc/meminfo")) or "").splitlines()
-    return next((1024 * int(ln.split()[1]) for ln in lines if ln.startswith("MemTotal:")), 0)
+    text = read_system_file(Path("/proc/meminfo")) or ""
+    total_kib = re.search(r"^MemTotal: *([0-9]{1,18}) kB", text, re.MULTILINE)
+    return 1024 * int(total_kib[1]) if total_kib else 0

@@ -26,9 +26,14 @@ NETWORK = (
     *("fuse.glusterfs", "fuse.sshfs", "fuse.ceph", "fuse.beegfs", "fuse.juicefs", "fuse.dfuse"),
     *("fuse.daos", "fuse.gpfs", "fuse.lustre", "fuse.wekafs", "mmfs", "daos", "vastnfs"),
     *("fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.quobyte", "fuse.mfs", "fuse.cvmfs2"),
+    *("fuse.ceph-fuse", "fuse.mountpoint-s3", "fuse.goofys", "fuse.blobfuse", "fuse.blobfuse2"),
+    *("smb2", "quobyte", "fuse.curlftpfs", "fuse.davfs", "fuse.moosefs", "fuse.lizardfs"),
 )
 _COMPRESSING = ("squashfs", "erofs", "zfs")
-_HOST = ("virtiofs", "9p")  # provided by the host of a virtual machine
+_HOST = (  # provided by the host of a virtual machine
+    *("virtiofs", "9p", "vboxsf", "vmhgfs", "fuse.vmhgfs-fuse", "prl_fs", "drvfs"),
+    *("fakeowner", "fuse.grpcfuse", "fuse.osxfs"),  # Docker Desktop
+)
 _NUMBER = re.compile("[0-9]{1,18}")
 
 # Options that describe how a mount works and cannot contain a name, because each value is a number

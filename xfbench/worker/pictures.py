@@ -58,8 +58,8 @@ def open_image(sample: Sample):  # type: ignore[no-untyped-def]
     except Image.DecompressionBombError as error:
         raise Damaged(f"{sample.key} has more than {MAX_PIXELS:,} pixels: {error}") from error
     except DECODER_ERRORS as error:
-        first_bytes = sample.image[:8].hex(" ")
-        cause = f"it begins with {first_bytes}" if "BytesIO" in str(error) else error
+        start = f"begins with {sample.image[:8].hex(' ')}" if sample.image else "is empty"
+        cause = f"it {start}" if "BytesIO" in str(error) else error
         raise Damaged(f"{sample.key}: not a complete JPEG or PNG file: {cause}") from error
     if picture.mode.startswith("I"):  # 16 bits: Pillow's conversions would drop the upper bits
         return Image.fromarray((np.asarray(picture) >> 8).astype(np.uint8))

@@ -36,8 +36,13 @@ _ARM_PARTS = {
     **{(0x48, 0xD01): "TaiShan-v110", (0x48, 0xD02): "TaiShan-v120", (0x4E, 0x004): "Carmel"},
     **{(0x50, 0x000): "X-Gene", (0x51, 0xC00): "Falkor", (0xC0, 0xAC3): "Ampere-1"},
     **{(0xC0, 0xAC4): "Ampere-1a", (0x70, 0x662): "FTC662", (0x70, 0x663): "FTC663"},
+    **{(0x41, 0xD04): "Cortex-A35", (0x41, 0xD46): "Cortex-A510", (0x41, 0xD47): "Cortex-A710"},
+    **{(0x41, 0xD48): "Cortex-X2", (0x41, 0xD4D): "Cortex-A715", (0x41, 0xD4E): "Cortex-X3"},
+    **{(0x41, 0xD80): "Cortex-A520", (0x41, 0xD81): "Cortex-A720", (0x41, 0xD82): "Cortex-X4"},
+    **{(0x41, 0xD85): "Cortex-X925", (0x41, 0xD87): "Cortex-A725", (0x6D, 0xD49): "Cobalt-100"},
     **{(0x61, 0x022): "Icestorm-M1", (0x61, 0x023): "Firestorm-M1"},
 }
+_MAX_KINDS = 4  # of cores in one processor
 _MAINFRAMES = {
     **{"2097": "z10 EC", "2098": "z10 BC", "2817": "z196", "2818": "z114", "2827": "zEC12"},
     **{"2828": "zBC12", "2964": "z13", "2965": "z13s", "3906": "z14", "3907": "z14 ZR1"},
@@ -49,14 +54,18 @@ def read_processor_fields(file: Path = Path("/proc/cpuinfo")) -> Dict[str, str]:
     """Return the fields of the first processor, and those of the whole machine, by name.
 
     Blocks of lines may describe the machine before or after the processors. Of fields that several
-    processors have, the first counts.
+    processors have, the first counts. Only "CPU part" has all values, with commas between them,
+    because the cores of an ARM processor may be of different kinds.
     """
     fields: Dict[str, str] = {}
+    parts: Dict[str, None] = {}
     for line in (read_system_file(file) or "").split("\n"):
         name, colon, value = line.partition(":")
         if colon:
             fields.setdefault(name.strip(), value.strip())
-    return fields
+            if name.strip() == "CPU part":
+                parts[value.strip()] = None
+    return {**fields, "CPU part": ",".join(parts)} if parts else fields
 
 
 def find_model(fields: Dict[str, str]) -> str | None:
@@ -78,14 +87,12 @@ def find_model(fields: Dict[str, str]) -> str | None:
 
 def _find_arm_model(fields: Dict[str, str]) -> str | None:
     """Return the name of the numbers that ARM processors have, or the numbers themselves."""
-    texts = fields.get("CPU implementer", ""), fields.get("CPU part", "")
+    texts = fields.get("CPU implementer", ""), *fields.get("CPU part", "").split(",")
     if not all(re.fullmatch("0x[0-9a-fA-F]{1,8}", text) for text in texts):
         return None
-    vendor, part = (int(text, 16) for text in texts)
-    return (
-        f"{_ARM_VENDORS.get(vendor, f'ARM implementer {vendor:#04x}')} "
-        f"{_ARM_PARTS.get((vendor, part), f'part {part:#05x}')}"
-    )
+    vendor, *parts = (int(text, 16) for text in texts)
+    names = (_ARM_PARTS.get((vendor, part), f"part {part:#05x}") for part in parts[:_MAX_KINDS])
+    return f"{_ARM_VENDORS.get(vendor, f'ARM implementer {vendor:#04x}')} {' + '.join(names)}"
 
 
 def _find_mainframe(fields: Dict[str, str]) -> str | None:

@@ -454,11 +454,15 @@ def _figures_of_run(run: _Run) -> Iterator[Entry | Missed]:
     if not run.epochs:
         return
     events = [stop for _, stop in run.epochs]
+    # Without as many stops, a second start may be a new attempt after a crash.
+    restart = run.starts[-1].line if 1 < len(run.starts) != len(run.stops) else 0
     numbers = [event.positions["epoch_num"] for event in events]
     # Some epochs may have lost a line. Numbers of samples or steps skip far more.
     if max(numbers) > 2 * len(numbers) or any(number % 1 for number in numbers):
         reason = "no time per epoch: the values of epoch_num do not count epochs"
         yield Missed(f"line {events[0].line}", reason, fault=False)
+    elif any(start.line < restart < stop.line for start, stop in run.epochs):
+        yield Missed(f"line {restart}", "no time per epoch: run_start lies within an epoch")
     elif any(not start.seconds for start, _ in run.epochs):
         yield Missed(f"line {events[0].line}", "no time per epoch: an epoch_start has the time 0")
     else:
@@ -496,7 +500,9 @@ def _time_to_train(run: _Run, title: str, about: dict[str, Any]) -> Iterator[Ent
             unit="s",
             value=stop.seconds_since(start),
             about=about,
-            failed=f"the run's status is {status}, not success" if has_failed else None,
+            failed=f"the run's status is {status or 'not stated'}, not success"
+            if has_failed
+            else None,
         )
 
 

@@ -32,6 +32,7 @@ _HARMLESS_PHASES = (
     "performance",
     "cleanup",
 )  # a failure in these phases does not affect a figure
+_FAILURES = ("fail", "failure", "error", "abort")
 
 
 def is_recognised(file: File) -> bool:
@@ -150,5 +151,7 @@ def _workload_ranks_and_machine(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _failure_that_affects_figure(case: dict[str, Any]) -> str | None:
-    phase = case.get("fail_phase")
+    phase, result = case.get("fail_phase"), case.get("result")
+    if not phase and result in _FAILURES:
+        return f"the test's result is {result}"
     return None if phase in _HARMLESS_PHASES else f"the test failed in phase {phase}"
