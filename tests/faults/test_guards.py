@@ -454,7 +454,7 @@ GUARDS = (
         "xfbench/base/processes.py",
         'shlex.join(["env", "-i", *variables, *self.argv])',
         '" ".join(["env", "-i", *variables, *self.argv])',
-        "launchers/test_quoting.py::test_shell_line_repeats_the_command_exactly",
+        "launchers/test_quoting.py::test_shell_line_keeps_words_together",
     ),
     (
         "xfbench/base/private_names.py",

@@ -67,6 +67,12 @@ def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):
     assert run_bash(line, tmp_path) == [value, *words]
 
 
+def test_shell_line_keeps_words_together(tmp_path):
+    """Unlike generated words, these cannot do harm if the quotes are taken out to try this test."""
+    command = Command(("printf", "%s\\0", "two words", "$X"), {"X": "three short words"}, tmp_path)
+    assert run_bash(command.to_shell_line(), tmp_path) == ["two words", "$X"]
+
+
 @pytest.fixture
 def module_system(tmp_path):
     """A start-up file for bash that has no module and stores the requested name in a file."""
