@@ -174,7 +174,8 @@ def test_what_is_not_verified_here_is_not_counted_as_unproven(cell, monkeypatch,
     torch = cell(framework="torch", kernel="onednn").request(1)  # there is no environment yet
     assert session.count_unproven([*requests, larger, torch], {}).describe() == (
         "2 configurations and 3 timed batch sizes are not proven equal yet: verification comes "
-        "first. A configuration took 5 s (LeNet) to 50 min (ResNet-101 with XLA)"
+        "first. A configuration took 5 s (LeNet), 2 min (AlexNet) and up to 50 "
+        "min (ResNet-101 with XLA)"
     )
 
 

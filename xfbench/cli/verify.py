@@ -159,13 +159,16 @@ def verify(
     batch_sizes = values.pop("batch_size", None) or ()
     requests = _build_requests(names, interpreters, ranks, strategy, values, batch_sizes)
     if dry_run:
-        titles = [verdicts.request_title(request) for request in requests]
-        print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
+        _print_configurations([verdicts.request_title(each) for each in requests], as_json)
         return
     answers = verdicts.verify_requests(
         requests, interpreters, seeds, again, time_limit, say, store, batch_sizes
     )
     _print_answers_exit_if_different(answers, output_format)
+
+
+def _print_configurations(titles: Sequence[str], as_json: bool) -> None:
+    print(json.dumps({"configurations": titles}) if as_json else "\n".join(titles))
 
 
 def _refuse_options_of_the_other_mode(
