@@ -40,7 +40,7 @@ def test_mnist_is_read_plain_and_gzip_compressed(mnist):
         ("train-images-idx3-ubyte", lambda b: b"\0\0\x08\x01" + b[4:], "starts with 2049"),
         ("train-labels-idx1-ubyte", lambda b: b[:20] + b"\x0a" + b[21:], "label 10 of image 12"),
         ("t10k-labels-idx1-ubyte", lambda b: b[:5], "ends within its header"),
-        ("t10k-images-idx3-ubyte", lambda b: b"", "is empty"),
+        ("t10k-images-idx3-ubyte", lambda b: b"", "is empty: unpack"),
     ],
 )
 def test_damaged_idx_file_is_refused_by_name(mnist, name, spoil, message_pattern):
