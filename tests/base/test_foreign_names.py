@@ -54,6 +54,19 @@ def test_names_below_keys_such_as_host_and_user_are_found(document, names):
 
 
 @pytest.mark.parametrize(
+    "key",
+    [
+        *("fqdn", "host", "hosts", "hostlist", "hostname", "hostnames", "nid", "nids", "node"),
+        *("nodes", "nodelist", "nodename", "nodenames", "xname", "xnames", "login", "logname"),
+        *("owner", "pocname", "user", "userid", "username", "usernames", "users"),
+    ],
+)
+def test_each_key_of_names_is_known_in_objects_and_texts(key):
+    assert foreign_names.collect_private_names({key: "cn17"}) == {"cn17"}
+    assert foreign_names.collect_private_names({"name": f"Test %{key}=cn17"}) == {"cn17"}
+
+
+@pytest.mark.parametrize(
     ("names", "text", "redacted"),
     [
         ({"cn17", "jane"}, "cn17 of JANE, janet", "…1 of …2, janet"),

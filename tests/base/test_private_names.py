@@ -176,6 +176,25 @@ def test_long_texts_are_masked_in_linear_time():
         describe_private_name(part * 30_000, set())
 
 
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("lost node[0001-0003,0007]-ib0 and others", "node0003-ib0"),
+        ("lost node[0001-0003, 0007]", "node0007"),
+        ("rank_on_NODE7-ib0.example.org", "node7"),
+        ("of x.c1-17.lab", "c1-17"),
+    ],
+)
+def test_hosts_in_lists_and_in_words_are_found(text, host):
+    assert describe_private_name(text, {name_hashes.host_hash(host)}) == f"the host {host}"
+
+
+def test_endless_lists_and_words_are_searched_in_part():
+    hosts = {name_hashes.host_hash(name) for name in ("n20000", "vm")}
+    for text in ("n[0-99999999999]", f"n[{'9' * 5000}]", "a." * 3000, "kernel-vm"):
+        assert describe_private_name(text, hosts) is None
+
+
 def test_words_are_compared_with_hashes_of_all_versions(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for hashes in (

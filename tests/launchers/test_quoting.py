@@ -59,6 +59,13 @@ def test_slurm_directive_is_a_single_line_or_refused(text, field):
     assert text == "x" or line is None or str(value if field != "options" else text) in line
 
 
+@pytest.mark.parametrize("character", "\"'\\#\n\0\u202e")
+def test_slurm_directive_with_a_special_character_is_refused(character):
+    for field in ({"queue": f"a{character}b"}, {"options": (f"--x=a{character}b",)}):
+        with pytest.raises(UsageError, match="cannot be written to a job script"):
+            slurm.job_script(build_job(**field))
+
+
 @QUICK
 @given(words=st.lists(ANY_TEXT, min_size=1, max_size=4), value=ANY_TEXT)
 def test_shell_line_repeats_the_command_exactly(tmp_path, words, value):

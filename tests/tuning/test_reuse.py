@@ -60,6 +60,7 @@ def test_toml_is_a_matrix_of_a_study(describe):
         ("/usr/lib/libjemalloc.so.2", "/usr/lib/libjemalloc.so.2"),
         ("1 2", '"1 2"'),
         ("$HOME/[x]", r'"\$HOME/\[x\]"'),
+        ('a\\b"c{d}e;f', r'"a\\b\"c\{d\}e\;f"'),
     ],
 )
 def test_values_are_words_of_tcl(value, word):
