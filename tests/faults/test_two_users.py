@@ -227,12 +227,18 @@ def test_trusted_folders_are_accepted_whatever_their_modes(shared, source, place
     trusted_folder = results if trusted == "results" else volume
     options = {"folder": shared, "XFBENCH_TRUSTED_FOLDERS": f"/nowhere:{trusted_folder}"}
     assert run_as(ALICE, *importing, **options).returncode == 0
+    [first] = Store(source).records()
+    copy, second = record(launch=2), record(launch=3)
+    (results / "copies.json").write_text(json.dumps({copy.id: first.id}))
     for path in results.rglob("*"):
         os.chown(path, MALLORY, MALLORY)
         path.chmod(0o777)
-    Store(source).add(record(launch=2))
+    Store(source).add(copy)
+    Store(source).add(second)
     completed = run_as(ALICE, *importing, **options)
     assert completed.returncode == 0, completed.stderr
+    ids = {each.id for each in Store(results).records()}
+    assert ids == {first.id, second.id}, "the file says that the other is a copy"
     os.lchown(shared / "results", MALLORY, MALLORY)
     refused = run_as(ALICE, *importing, **options).returncode != 0
     assert refused == (place == "results"), "a link elsewhere is not in the trusted folder"
