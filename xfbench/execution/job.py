@@ -471,9 +471,7 @@ def _write_commands_for_manual_rerun(
         "#!/bin/sh\n# Runs this launch again; the reply goes to reply-again.json.\n"
         f'{preamble}cd "$(dirname "$0")" || exit\n{last}\n'
     )
-    # Variables, such as those of modules, may contain bytes that are not UTF-8.
-    content = script.encode("utf-8", "surrogateescape")
-    write_file(folder / "command.sh", content, permissions=0o777)
+    write_file(folder / "command.sh", script, permissions=0o777)
 
 
 def _is_in_slurm_job(command: processes.Command) -> bool:
