@@ -161,7 +161,7 @@ def test_columns_with_concurrent_operations_are_named(profiled, conv2_s, factor)
     text = render_profiles([profiled(), concurrent])
     warning = f"tensorflow: operations ran at the same time, so its rows add up to {factor} times"
     assert (warning in text) == (factor is not None)
-    [rest] = [line for line in text.splitlines() if line.startswith("between operations")]
+    [rest] = [line for line in text.splitlines() if line.startswith("rest of the step")]
     assert rest.split()[-1] == ("14" if factor is None else "-36")
 
 

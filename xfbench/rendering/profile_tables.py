@@ -126,7 +126,7 @@ def _lines_of_layers_kinds_and_step_parts(
         ("update", [profile.update_seconds for profile in profiles]),
         ("other operations", [profile.other_seconds for profile in profiles]),
         (
-            "between operations, less overlap",
+            "rest of the step",
             [profile.step_seconds - profile.operation_seconds for profile in profiles],
         ),
         ("step", [profile.step_seconds for profile in profiles]),
