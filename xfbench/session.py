@@ -178,8 +178,8 @@ def list_requests_to_verify(
         *(
             request
             for request in verifiable
-            if (found := environments[request.environment_key])
-            and certify.may_cover(request, found, unverified[request])
+            if (created := environments[request.environment_key])
+            and certify.may_cover(request, created, unverified[request])
         ),
     )
 

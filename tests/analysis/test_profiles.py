@@ -159,7 +159,7 @@ def test_columns_with_concurrent_operations_are_named(profiled, conv2_s, factor)
     """All operations take 0.086 or 0.136 s, and a step 0.1 s. The lines add up to the step."""
     concurrent = profiled({"backward/conv2": conv2_s}, framework="tensorflow", kernel="onednn")
     text = render_profiles([profiled(), concurrent])
-    warning = f"tensorflow: operations ran at the same time, so its rows add up to {factor} times"
+    warning = f"tensorflow: its operations add up to {factor} times its step"
     assert (warning in text) == (factor is not None)
     [rest] = [line for line in text.splitlines() if line.startswith("rest of the step")]
     assert rest.split()[-1] == ("14" if factor is None else "-36")

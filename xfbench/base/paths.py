@@ -8,7 +8,7 @@ import itertools
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import platformdirs
@@ -31,12 +31,12 @@ def expand_user(path: str | Path) -> Path:
 
 def user_config() -> Path:
     """Return the folder of the user's own settings. Raises UsageError if it is unknown."""
-    return _user_folder("user_config_path")
+    return _user_folder(platformdirs.user_config_path)
 
 
-def _user_folder(kind: str) -> Path:
+def _user_folder(find: Callable[[str], Path]) -> Path:
     try:
-        return Path(getattr(platformdirs, kind)("xfbench"))
+        return find("xfbench")
     except RuntimeError as error:  # a user that the system does not know, as in containers
         raise UsageError("this user has no home folder: set HOME to a folder of yours") from error
 
@@ -48,7 +48,9 @@ def cache() -> Path:
     the cache.
     """
     override = os.environ.get("XFBENCH_HOME")
-    folder = expand_user(override).absolute() if override else _user_folder("user_cache_path")
+    folder = (
+        expand_user(override).absolute() if override else _user_folder(platformdirs.user_cache_path)
+    )
     require_private(folder, "set XFBENCH_HOME to a folder of your own")
     return folder
 

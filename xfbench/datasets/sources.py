@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from xfbench.base.errors import UsageError
-from xfbench.base.paths import expand_user
+from xfbench.base.paths import expand_user, iterate_below
 from xfbench.base.shared_files import open_file
 from xfbench.datasets import foreign
 from xfbench.datasets.manifest import Manifest, Preprocessing
@@ -707,20 +707,13 @@ def open_data_set_as_source(
 def _has_folders_with_images(root: Path) -> bool:
     folders = [path for path in root.iterdir() if path.is_dir()]
     return any(
-        name.lower().endswith(_SUFFIXES) and not folder.is_left_behind(name)
-        for path in folders
-        if not folder.is_left_behind(path.name)
-        for name in _iterate_file_names(path)
+        path.name.lower().endswith(_SUFFIXES)
+        and not folder.is_left_behind(path.name)
+        and path.is_file()
+        for place in folders
+        if not folder.is_left_behind(place.name)
+        for path in iterate_below(place)
     )
-
-
-def _iterate_file_names(root: Path) -> Iterator[str]:
-    """Yield the names of all files below `root`. Raises Damaged if it is nested too deeply."""
-    try:
-        for _, _, names in os.walk(root):
-            yield from names
-    except RecursionError as error:
-        raise Damaged(f"{root} has too many folders inside each other") from error
 
 
 def _count_channels(samples: Sequence[Sample]) -> int:

@@ -285,8 +285,8 @@ class Unproven:
         if not self.configurations:
             return f"{text}, and may take minutes"
         # Measured on one core: docs/measured/equality.md.
-        took = "5 s (LeNet), 2 min (AlexNet) and up to 50 min (ResNet-101 with XLA)"
-        return f"{text}. A configuration took {took}"
+        durations = "5 s (LeNet), 2 min (AlexNet) and up to 50 min (ResNet-101 with XLA)"
+        return f"{text}. A configuration took {durations}"
 
 
 def count_unproven(

@@ -115,9 +115,8 @@ def launch_obstacle(request: Request) -> tuple[Status, str] | None:
         return None
     gpus_here = machine.count_visible_gpus() if request.launcher != "slurm" else None
     if gpus_here == 0:
-        messages = machine.list_accelerator_messages()
-        reason = f"no NVIDIA device was found here{f': {messages[0]}' if messages else ''}"
-        return "unavailable", reason
+        words = ("no NVIDIA device was found here", *machine.list_accelerator_messages()[:1])
+        return "unavailable", ": ".join(words)
     site, per_node = sites.load_site(request.site), request.ranks // request.nodes
     gpus = gpus_here if request.launcher == "local" else site.gpus
     if gpus and gpus < per_node and not site.share_gpus:

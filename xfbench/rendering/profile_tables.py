@@ -169,8 +169,9 @@ def _notes_under_table(row_profiles: Sequence[tuple[Row, Profile]]) -> Iterator[
         overlap = profile.operation_seconds / profile.step_seconds
         if overlap > UNEQUAL_PROFILERS:
             yield (
-                f"{name}: operations ran at the same time, so its rows add up to {overlap:.2f} "
-                "times its step. Its layers may not be compared with those of others."
+                f"{name}: its operations add up to {overlap:.2f} times its step, because they ran "
+                "at the same time or were timed separately. Its layers may not be compared with "
+                "those of others."
             )
     yield from _list_incomparable_columns(names, [profile for _, profile in row_profiles])
 
